@@ -16,6 +16,7 @@
 #   make golden-check     logits and chats against fresh ones of transformers; installs torch
 #   make golden           write tests/golden again and show what changed; installs torch
 #   make training-check   the tests of the training that need torch
+#   make spark-check      classify in Spark; installs Spark (435 MB), needs Java
 #   make deb-check        install and remove the Debian package (root, debootstrap, lintian)
 #   make soak             messages through a private Postfix whose processes are killed, half an
 #                         hour, as root (MAILS=5000 KILLS=600)
@@ -173,8 +174,10 @@ PIP = -m pip install -q --disable-pip-version-check
 		>$$($(VENV) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/sluice.pth
 	touch $@
 
-.venv/test: .venv/runtime tests/requirements.txt lib/sluice/bench/requirements.txt
-	$(VENV) $(PIP) -r tests/requirements.txt -r lib/sluice/bench/requirements.txt
+.venv/test: .venv/runtime tests/requirements.txt lib/sluice/bench/requirements.txt \
+		lib/sluice/evaluate/requirements.txt
+	$(VENV) $(PIP) -r tests/requirements.txt -r lib/sluice/bench/requirements.txt \
+		-r lib/sluice/evaluate/requirements.txt
 	touch $@
 
 .venv/bench: .venv/runtime lib/sluice/bench/requirements.txt
@@ -346,6 +349,17 @@ $(MILTER_BUILD)/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) -Icsrc -std=c11 $(MILTER_SET) $(VERSIONED) -c -o $@ $<
 
+# Spark has an environment of its own, because it is large.
+SPARK = build/spark-venv/bin/python3
+
+build/spark-venv/done: tests/spark-requirements.txt | build
+	test -x $(SPARK) || "$(PYTHON)" -m venv build/spark-venv
+	$(SPARK) $(PIP) -r tests/spark-requirements.txt
+	touch $@
+
+spark-check: all .venv/test build/spark-venv/done
+	$(VENV) -m pytest tests/classify/test_many_machines.py -k spark
+
 # The Debian package is built in a copy of the tree with configs/debian as its debian directory. The
 # objects are copied, too, so they are not compiled again.
 DEB = build/deb/sluice
@@ -356,7 +370,7 @@ deb: all
 		--exclude=__pycache__ --exclude='*.so' \
 		--exclude=./bin/mail-filter --exclude=./bin/mail-milter . | tar -x -C $(DEB)
 	find build/* -type d \
-		'(' -name '*venv*' -o -name deb -o -name asan -o -name tiles ')' -prune \
+		'(' -name '*venv*' -o -name deb -o -name asan -o -name tiles -o -name arm64 ')' -prune \
 		-o -name '*.[do]' -print0 | tar -c --null -T - | tar -x -C $(DEB)
 	cp -r configs/debian $(DEB)/debian
 	printf '%s\n\n  * %s\n\n -- %s  %s\n' \
@@ -406,7 +420,7 @@ help:
 
 .PHONY: all asan asan-library clean completion deb deb-check demo demo-begins elsewhere figures \
 	golden golden-check help hook judge kernels man milter model real-models soak test \
-	test-all tiles training-check types vocab-check
+	spark-check test-all tiles training-check types vocab-check
 
 -include $(patsubst %.o,%.d,\
 	$(OBJ) $(HOOK_OBJ) $(TILES_OBJ) $(ASAN_OBJ) $(ASAN_HOOK_OBJ) $(MILTER_OBJ))

@@ -65,10 +65,13 @@ def write_question(path: str, scale: float, bias: float, yes: float, no: float) 
     text = f"""\
 # Is this message spam? For the bundled model. `make model` writes this file, with calibration and
 # thresholds.
+# Good for tagging English mail: spam.md beside the model has figures on four corpora; on mail of
+# other times and sources it errs more (lib/spam_training/README.md). Chat models lack its tokens.
 model: spam.gguf
 input: {{kind: mail, fold: true, head_ids: {augmentation.N_HEAD}, tail_ids: {augmentation.N_TAIL}}}
 prompt:
 {prompt}answers: {{"yes": ["yes"], "no": ["no"]}}
+aliases: {{spam: "yes", ham: "no"}}
 tokenisations: canonical
 thresholds: {{"yes": {yes:.4f}, "no": {no:.4f}}}
 calibration: {{scale: {scale:.4f}, bias: {{"yes": {bias:.4f}}}}}

@@ -70,7 +70,9 @@ def test_json_says_everything(models, tmp_path):
     assert list(found) == [
         "answer",
         "score",
+        "p",
         "mass",
+        "margin",
         "scores",
         "ids",
         "reused",

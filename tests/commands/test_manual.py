@@ -100,8 +100,28 @@ def files(tmp_path_factory):
     write_model(str(d / "m.gguf"), type="q8_0", n_layer=2, n_vocab=400)
     (d / "prompt.txt").write_text("Is this mail spam?")
     (d / "texts.jsonl").write_text('{"id": 1, "text": "Come at once!"}\n')
+    question = '{"type": "noul", "instructions": "Is it?"}'
+    (d / "requests.jsonl").write_text(f'{{"state": "x", "questions": {{"q": {question}}}}}\n')
     shutil.copy2(ROOT / "configs" / "yesno.gbnf", d)
     shutil.copy2(ROOT / "tests" / "mails" / "spam-cards.eml", d / "mail.eml")
+    for box in ("Maildir", "Maildir/.Junk"):
+        for kind in ("cur", "new", "tmp"):
+            (d / box / kind).mkdir(parents=True)
+    shutil.copy2(d / "mail.eml", d / "Maildir" / "cur" / "1.host:2,S")
+    shutil.copy2(ROOT / "tests" / "mails" / "ham-mutt.eml", d / "Maildir" / "cur" / "2.host:2,S")
+    (d / "tickets.csv").write_text(
+        "id,body\n" + "".join(f"{i},I was charged {i} times.\n" for i in range(8))
+    )
+    (d / "team.yaml").write_text("type: choice\nquestion: Who acts?\nanswers: [billing, repair]\n")
+    words = {"billing": "I was charged twice, invoice", "repair": "the lift is stuck on floor"}
+    (d / "labelled.jsonl").write_text(
+        "".join(
+            f'{{"text": "{i} {words[label]}", "label": "{label}"}}\n'
+            for i in range(40)
+            for label in words
+        )
+    )
+    (d / "log").write_text("a line\nanother\n")
     script = "tokenize -m m.gguf <prompt.txt >tokens && prefill -m m.gguf -o p.snap <tokens"
     assert shell(script, d).returncode == 0
     return d
@@ -111,8 +131,7 @@ def files(tmp_path_factory):
 def test_examples_run(files, tmp_path, name):
     if not (BIN / name).exists():
         pytest.skip(f"{name} is not built: its example is not run")
-    for path in files.iterdir():
-        shutil.copy2(path, tmp_path)
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     os.mkfifo(tmp_path / "ring")
     script = "\n".join(dict(PAGES[name])["EXAMPLES"][0][1])
     done = shell("set -e\n" + script, tmp_path)

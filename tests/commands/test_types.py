@@ -22,6 +22,8 @@ ANNOTATED = [
     "cli",
     "commands",
     "convert",
+    "decide",
+    "evaluate",
     "faults.py",
     "generate",
     "gguf",

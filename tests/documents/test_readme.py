@@ -21,6 +21,9 @@ from gguf_writer import write_gguf
 from readme_pages import NAMES, PAGES, block, blocks, commands
 from tiny_model import write_model
 
+from sluice import yamlfile
+from sluice.classify import question
+
 ((IF, _),) = commands(block("README.md", "if"))
 LOOP = "".join(command + "\n" for command, _ in commands(block("README.md", "loop")))
 ROWS = re.findall(r"^\| `(.+?)` \| .+? \| (\d+) \| (.+?) \|$", PAGES["tests/README.md"], re.M)
@@ -50,6 +53,12 @@ def files(tmp_path_factory):
     )
     (d / "bad.yaml").write_text((ROOT / "configs" / "urgent.yaml").read_text() + "treshold: 1")
     (d / "prompt.txt").write_text("Is this mail spam?")
+    (d / "one.yaml").write_text("type: choice\nquestion: Who?\nanswers: [a]\n")
+    (d / "type.yaml").write_text("type: rating\nquestion: Who?\n")
+    (d / "twice.yaml").write_text("type: choice\nquestion: Who?\nanswers: [a, b, a]\n")
+    (d / "levels.yaml").write_text("type: score\nquestion: How?\nanswers: [a, b]\n")
+    asked = '"state": "x", "questions": {"q": {"type": "noul", "instructions": "Is it?"}}'
+    (d / "requests").write_text(f'{{{asked}}}\n{{{asked}, "images": ["data:"]}}\n')
     done = shell(
         """set -e
         tokenize -m m.gguf <prompt.txt >tokens
@@ -98,6 +107,7 @@ def test_table_has_rows_for_every_tool():
         "sample",
         "mail-text",
         "classify",
+        "decide",
         "mail-filter",
         "generate",
         "chat",
@@ -127,7 +137,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
         assert re.match(
             r"(4.3.0"
-            r" mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|generate|chat|sluice-bench): ",
+            r" mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|decide|generate|chat|sluice-bench): ",
             err,
         )
     assert tree(files) == before, "something was left behind"
@@ -186,6 +196,10 @@ RUN = {
     "README.md": {"script"},
     "lib/README.md": {"generate", "recipes", "quantize"},
     "configs/README.md": {"spam loop"},
+    "configs/recipes/many-machines.md": {  # tests/classify/test_many_machines.py
+        *("worker", "check", "parallel", "resume", "hosts"),
+        *("part", "split", "xargs", "files", "spark-submit"),
+    },
 }
 
 
@@ -276,8 +290,10 @@ def test_spam_script_answers_alike_in_all_three_forms(spam_model, tmp_path):
 
 
 def test_question_on_the_page_is_the_bundled_one():
-    (shown,) = (b.text for b in blocks("configs/README.md") if b.kind == "yaml")
+    shown, *typed = (b.text for b in blocks("configs/README.md") if b.kind == "yaml")
     assert shown in (ROOT / "configs" / "sentiment.yaml").read_text()
+    types = [question.Question(yamlfile.parse(t.encode(), "page"), "page").type for t in typed]
+    assert types == ["choice", "score"]
 
 
 def test_loop_is_six_lines_or_fewer():

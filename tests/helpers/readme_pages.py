@@ -1,4 +1,4 @@
-"""The README.md files and the page of the milter: examples, transcripts, prose and links."""
+"""The README.md files and two more pages: examples, transcripts, prose and links."""
 
 import re
 from pathlib import Path
@@ -12,6 +12,7 @@ NAMES = (
     "configs/README.md",
     "configs/postfix/README.md",
     "configs/postfix/milter.md",
+    "configs/recipes/many-machines.md",
     "tests/README.md",
     "lib/spam_training/README.md",
 )

@@ -194,10 +194,14 @@ def test_installed_used_and_purged(chroot, inside):
     assert (done.returncode, done.stdout) == (0, "hello\n")
     done = inside("sluice mail-filter --deliver stdout </spam.eml")
     assert done.returncode == 0 and "X-Spam-Flag: YES" in done.stdout
+    done = inside("sluice classify --evaluate yes=/spam.eml | head -1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 text\n", "")
     done = inside("man sluice-classify | head -3")
     assert done.returncode == 0 and done.stdout.lower().startswith("classify(1)"), done.stderr
     # every extension module is whole after dh_strip, and nobody else's Python is seen
-    modules = "_cffi_backend, blake3, jinja2, lxml.etree, markupsafe._speedups, yaml._yaml"
+    modules = (
+        "_cffi_backend, blake3, jinja2, lxml.etree, markupsafe._speedups, numpy.linalg, yaml._yaml"
+    )
     code = f'import {modules}, sys; print("dist-packages" in str(sys.path))'
     done = inside(f"{HOME}/venv/bin/python3 -I -c '{code}'")
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

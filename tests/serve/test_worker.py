@@ -62,6 +62,7 @@ def test_worker_maps_answers_by_position(start, tmp_path):
         .replace('"yes": ', '"spam": ')
         .replace('"no": ', '"ham": ')
     )
+    text = "".join(line for line in text.splitlines(True) if not line.startswith("aliases:"))
     (tmp_path / "q.yaml").write_text(text)
     shutil.copy(SHIPPED, tmp_path)
     assert (

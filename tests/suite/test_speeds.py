@@ -64,5 +64,5 @@ def test_ci_fails_for_what_ran_and_names_what_did_not(tmp_path):
     assert ci(60, "check a false\npiece b 0 false\npiece c 0 true", tmp_path) == ("2", "")
     assert ci(60, "piece a 2 false", tmp_path) == ("0", "a: the time is too short\n")
     assert ci(1, "piece a 0 sleep 30", tmp_path) == ("0", "a: the time is too short\n")
-    said = "make a: torch is not to be had here in the time that is left\n"
-    assert ci(600, "torch_piece a b 0", tmp_path) == ("0", said)  # there is no Makefile
+    said = "make a: b is not to be had here in the time that is left\n"
+    assert ci(600, "venv_piece a b 0", tmp_path) == ("0", said)  # there is no Makefile

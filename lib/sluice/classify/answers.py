@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..tokenizer.vocabulary import Vocab
     from .question import Question
 
-MAX_NODES = 256  # each costs an evaluation of the model
+MAX_NODES = 1024  # each costs a token in the pass of a text
 NEVER = float("-inf")
 
 
@@ -138,14 +138,15 @@ class Tree:
         return self._writing[data]
 
     def log_probabilities(
-        self, look: "Callable[[list[int], Any], Any]", dense: "Callable[[], Any] | None" = None
+        self, look: "Callable[[list[int], Any], Any]", dense: "Callable[[], float] | None" = None
     ) -> tuple[list[float], float | None]:
         """Return (log P [n_answers], log mass), in nats.
 
         look(path, rows): returns the logits, f32 (float *), of the tokens `rows` (int32_t[]) after
         the prompt and the tokens `path` (list of int). Calls are depth first.
-        dense(): returns the logits of the whole vocabulary after the same tokens. With it, log mass
-        is the log probability of all paths together among all tokens; without it, None.
+        dense(): returns ln(sum of e^logit) over the whole vocabulary after the same tokens. With
+        it, log mass is the log probability of all paths together among all tokens; without it,
+        None.
         Sums have a fixed order, so the bits are the same on every machine.
         """
         found, masses, todo = [[] for _ in self._names], [], [(self.root, [], 0.0, 0.0)]
@@ -154,7 +155,7 @@ class Tree:
             logits = ffi.unpack(look(path, node.rows), len(node.tokens))
             among, of_all = log_sum(logits), None
             if dense:
-                of_all = log_sum(ffi.unpack(dense(), self._vocab.n_vocab))
+                of_all = dense()
             for i, logit, below in zip(node.tokens, logits, node.next):
                 p, q = log_p + (logit - among), log_q + (logit - of_all) if dense else 0.0
                 if isinstance(below, Node):

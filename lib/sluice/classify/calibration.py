@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"#calibration 1 "
 FIRST_BYTES = len(MAGIC) + 6 + 1 + 8 + 1 + 8 + 1 + 8 + 1
-MAX_HEAD_BYTES = 1 << 16
+MAX_HEAD_BYTES = 1 << 19  # MAX_FITS of 255 answers take less
 MAX_LINES = 10000
 MAX_FITS = 16  # pairs of a model and a question in one file
 MAX_SIZE = 1e4  # absolute value of any number in the file
@@ -91,7 +91,7 @@ class UserCalibration:
         if not fits:  # every text was forgotten
             return None
         models = {model: fit for (model, of), fit in fits.items() if of == question}
-        if not models and self.path == home(self._question.path):
+        if not models and self.path == home(self._question.name):
             return None  # questions of one name share a file; this one has no examples
         fit = models and (models.get(name_of(file)) or models.get(earlier_name_of(file)))
         if not fit:
@@ -159,13 +159,18 @@ def digest(question: "Question") -> str:
     import json
 
     q = question
+    prompt: Any = q.prompt
+    if q.orders > 1:
+        from . import orders
+
+        prompt = orders.prompts(q)
     asked = [
         q.kind,
         q.fold,
         q.head_ids,
         q.tail_ids,
         q.frame,
-        q.prompt,
+        prompt,
         list(q.answers.items()),
         q.tokenisations,
     ]

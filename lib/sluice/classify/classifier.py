@@ -9,8 +9,8 @@ from ..model import packed
 from ..model.model import Model
 from ..model.packed import Part
 from ..tokenizer.vocabulary import Vocab
-from . import inputs
-from .answers import Tree, calibrated
+from . import inputs, kinds, orders
+from .answers import Tree, calibrated, log_sum
 from .prompt import Prompt
 from .question import UNSURE
 
@@ -34,36 +34,42 @@ class Verdict:
     answer: the most probable label, or "unsure".
     score: probability of the answer; of the first label if unsure.
     scores: {label: probability}.
+    level: expected level of a question of type score, 0 for the first; None for other questions.
     log_p: uncalibrated log probabilities (nats) in the order of the labels.
     fit: the calibration.Fit in use; None: the question's calibration.
     n_tokens: tokens of prompt and input.
     n_reused: those of them that came from the cache or from an earlier text.
     cut: whether the middle of the text was dropped.
     mass: probability of all labels' paths among all tokens, or None.
+    begin_mass: probability of the tokens that begin an answer, of texts that are sampled, or None.
+    hidden: hidden state after the prompt, f32 [n_embd], if the Classifier keeps it, or None.
     reasons: problems found in a message (see sluice.mail, inputs.NO_TEXT), or None.
+    used: the text that the prompt gets; two parts if its middle is dropped (see inputs.text).
     """
 
     answer: str
     score: float
     scores: dict[str, float]
+    level: float | None
     log_p: list[float]
     fit: "Fit | None"
     n_tokens: int
     n_reused: int
     cut: bool
     mass: float | None
+    begin_mass: float | None
+    hidden: "Any"
     reasons: list[str] | None = None
+    used: tuple[bytes, bytes | None]
 
 
 class _Text:
-    """tokens: with the prompt's. n_known: of them, those whose keys and values are in the cache.
-    cut, reasons: see Verdict.
-    """
+    """tokens: those before the input, and the input's. cut, reasons, used: see Verdict."""
 
-    __slots__ = ("tokens", "n_known", "cut", "reasons")
+    __slots__ = ("cut", "reasons", "tokens", "used")
 
-    def __init__(self, tokens, n_known, cut, reasons):
-        self.tokens, self.n_known, self.cut, self.reasons = tokens, n_known, cut, reasons
+    def __init__(self, tokens, cut, reasons, used):
+        self.tokens, self.cut, self.reasons, self.used = tokens, cut, reasons, used
 
 
 class Classifier:
@@ -73,7 +79,13 @@ class Classifier:
     None. Cache errors are ignored.
     as_mail: the inputs are messages (RFC 5322), whatever the question says.
     mass: compute Verdict.mass. user_calibration: a calibration.UserCalibration, or None.
-    threads, arithmetic, vocab, huge_pages: see model.Model.
+    threads, arithmetic, vocab, huge_pages: see model.Model. model: a Model that is open already, in
+    place of `path` and these.
+
+    Attributes: head: a heads.Head, whose scores take the place of log_p in the calibration, or
+    None. fitted: the fit_file.Fitted in use, or None. asked_prior: priors.Asked, prior: the
+    priors.Prior in use, or None. keeps_hidden: set Verdict.hidden.
+    n_to_sample: of so many texts more, set Verdict.begin_mass.
 
     Raises DataError or UnsupportedError for a model that is invalid or does not fit the question.
     """
@@ -90,25 +102,34 @@ class Classifier:
         vocab: str | None = None,
         user_calibration: "Any" = None,
         huge_pages: bool = False,
+        model: Model | None = None,
     ) -> None:
-        self.user_calibration, self.question, self.as_mail, self._with_mass = (
-            user_calibration,
-            question,
-            as_mail,
-            mass,
-        )
+        self.user_calibration, self.question = user_calibration, question
+        self.as_mail, self._with_mass = as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
-        self.model = m = Model(path, threads, arithmetic, vocab, huge_pages)
+        self.model = m = model or Model(path, threads, arithmetic, vocab, huge_pages)
         m.file.id_cache = cache_dir
         self._vocab = Vocab(m.file)
         self.tree = Tree(question, self._vocab)
-        self.prompt = p = Prompt(
-            question, m.file, self._vocab, capacity.limit(m.hparams.n_ctx), self.tree.depth
-        )
-        self._n_rows = len(p.before) + p.head + p.tail + len(p.after) + self.tree.depth
+        self.head: Any = None
+        self.fitted: Any = None
+        self.asked_prior: Any = None
+        self.prior: Any = None
+        self.keeps_hidden, self.n_to_sample = False, 0
+        n_ctx = capacity.limit(m.hparams.n_ctx)
+        self.orders = [
+            Prompt(question, m.file, self._vocab, n_ctx, self.tree.depth, segments)
+            for segments in orders.prompts(question)
+        ]
+        self.prompt = p = min(self.orders, key=lambda p: p.head + p.tail)
+        n_around = max(len(p.before) + len(p.after) for p in self.orders)
+        self.n_rows = n_around + p.head + p.tail + self.tree.depth
+        # tokens before the input that need not be processed again
+        n_shared = orders.common([p.before for p in self.orders])
+        self.shared, self.shares_all = p.before[:n_shared], n_shared == len(p.before)
         self.cache_state = "none"  # or "found" or "stored": what -v prints as cache
-        self._kv = self._cached_prefix(cache_dir) or Scratch(m.geometry(KV_TYPE), self._n_rows)
-        self._forward = packed.Packed(m.hparams, self._kv)
+        self._kv = self._cached_prefix(cache_dir) or Scratch(m.geometry(KV_TYPE), self.n_rows)
+        self.forward = packed.Packed(m.hparams, self._kv)
         self._hidden: dict[tuple[int, ...], Any] = {}
         self.n_known = self._kv.n_tok
 
@@ -117,7 +138,7 @@ class Classifier:
 
         Returns None if the tokens are too few, or if the cache cannot be used.
         """
-        m, tokens = self.model, self.prompt.before
+        m, tokens = self.model, self.shared
         weights = sum(t.n_bytes for t in m.file.tensors.values())
         if not cache_dir or not tokens or len(tokens) * weights < MIN_CACHE_COST:
             return None
@@ -125,12 +146,12 @@ class Classifier:
 
         geometry = m.geometry(KV_TYPE)
         known = prefix_cache.get(cache_dir, m.file.id, m.arithmetic, geometry, tokens)
-        if known and known.capacity >= self._n_rows:
+        if known and known.capacity >= self.n_rows:
             self.cache_state = "found"
             return known
         try:
             prefix_cache.prepare(cache_dir)
-            new = Snapshot.create(geometry, self._n_rows, m.file.id, m.arithmetic, cache_dir)
+            new = Snapshot.create(geometry, self.n_rows, m.file.id, m.arithmetic, cache_dir)
             m.fill(new, known, [] if known else tokens)
             m.file.check_unchanged()
             prefix_cache.store(cache_dir, new)
@@ -141,14 +162,14 @@ class Classifier:
 
     def buffer_bytes(self) -> int:
         """Return the bytes kept from one text to the next: activations, and the KV cache."""
-        return self._kv.layout.file_bytes + self._forward.buffer_bytes()
+        return self._kv.layout.file_bytes + self.forward.buffer_bytes()
 
     def prepare(self) -> None:
         """Process the tokens before the input now, once for all texts."""
-        if not self.n_known and self.prompt.before:
-            for _ in packed.run(self.model, self._forward, [Part(0, self.prompt.before)]):
+        if not self.n_known and self.shared:
+            for _ in packed.run(self.model, self.forward, [Part(0, self.shared)]):
                 pass
-            self.n_known = len(self.prompt.before)
+            self.n_known = len(self.shared)
 
     def ask(self, data: bytes) -> "Verdict":
         """Classify an input. Raises DataError if it is empty."""
@@ -163,55 +184,73 @@ class Classifier:
         The order is that of the inputs; a Verdict is yielded as soon as it is known. All inputs
         share the keys and values of the prompt. Each Verdict has the same bits as from `ask`.
         """
-        texts = [self._tokenized(data) for data in inputs]
-        n_done = 0
-        hidden: dict[tuple[int, ...], Any] = {}
-        for (i, path), x in packed.run(self.model, self._forward, self._parts(texts)):
-            hidden[path] = x.copy()
-            if len(hidden) < len(self.tree.paths):
-                continue
-            yield from texts[n_done:i]  # errors
-            v = self._verdict(texts[i], hidden)
-            self.model.file.check_unchanged()
-            n_done, hidden = i + 1, {}
-            yield v
-        yield from texts[n_done:]
+        for found in ask_together([self], inputs):
+            yield found if isinstance(found, Error) else found[0]
 
-    def _tokenized(self, data):
-        """Return a _Text of an input (bytes), or the DataError that it is empty."""
+    def reads_as(self) -> tuple["Any", ...]:
+        """What decides the tokens up to the end of an input: Classifiers of one model for which
+        this is equal may be asked together.
+        """
+        p, q = self.prompt, self.question
+        if not self.shares_all:  # orders of answers that stand before the input
+            return (id(self),)
+        return (*p.reads_as(), self.is_mail, q.fold)
+
+    def tokenized(self, data: bytes) -> "_Text | Error":
+        """Return the _Text of an input, or the DataError that it is empty."""
         if not data:
             return data_error("input", "no text: the input is empty")
         try:
             text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
         except Error as e:
             return e
+        return self.text_of(text, rest, reasons)
+
+    def text_of(
+        self, text: bytes, rest: bytes | None, reasons: list[str] | None
+    ) -> "_Text | Error":
+        """Return the _Text of what inputs.text gives, or the DataError that it is empty."""
         tokens, cut = self.prompt.input_tokens(text, rest)
-        tokens = self.prompt.before + tokens + self.prompt.after
-        if not tokens:
+        tokens = self.prompt.before + tokens
+        if not tokens and not self.prompt.after:
             return data_error("input", "no text, and the prompt is empty, too")
-        # the logits come from the last one
-        return _Text(tokens, min(self.n_known, len(tokens) - 1), cut, reasons)
+        return _Text(tokens, cut, reasons, (text, rest))
 
-    def _parts(self, texts):
-        """Return what is run: for each text the tokens after the cached ones, then the nodes."""
-        parts = []
-        for i, text in enumerate(texts):
-            if isinstance(text, Error):
-                continue
-            parts.append(Part(text.n_known, text.tokens[text.n_known :], (i, ())))
-            n = len(text.tokens) - 1
-            parts += [Part(n + len(p), [p[-1]], (i, p)) for p in self.tree.paths if p]
-        return parts
+    def reserve(self, n_rows: int) -> None:
+        """Have a cache of at least `n_rows` tokens."""
+        if self._kv.capacity < n_rows:
+            self.n_rows = n_rows
+            self._kv, self.n_known = Scratch(self.model.geometry(KV_TYPE), n_rows), 0
+            self.forward = packed.Packed(self.model.hparams, self._kv)
 
-    def _verdict(self, text, hidden):
-        """Return the Verdict on a _Text. hidden: {path: hidden state after text and path}."""
-        self._hidden = hidden
-        v = Verdict()
-        v.log_p, log_mass = self.tree.log_probabilities(
-            self._look, self._dense if self._with_mass else None
-        )
-        v.n_tokens, v.n_reused = len(text.tokens), text.n_known
-        v.cut, v.reasons = text.cut, text.reasons
+    def share(self, other: "Classifier") -> None:
+        """Use the cache and the buffers of `other`, whose prompt begins with the same tokens."""
+        self._kv, self.forward, self.n_known = other._kv, other.forward, other.n_known
+
+    def verdict(
+        self, text: "_Text", hidden: "dict[tuple[int, tuple[int, ...]], Any]", n_known: int
+    ) -> Verdict:
+        """Return the Verdict on a _Text.
+
+        hidden: {(order, path): hidden state after the prompt, the text in it, and the tokens of the
+        path}. n_known: tokens that were in the cache.
+        """
+        v, found, log_mass = Verdict(), [], None
+        v.hidden, v.begin_mass = hidden[0, ()] if self.keeps_hidden else None, None
+        for order in range(len(self.orders)):
+            self._hidden = {path: x for (o, path), x in hidden.items() if o == order}
+            log_p, mass = self.tree.log_probabilities(
+                self._look, self._log_total if self._with_mass and not order else None
+            )
+            found.append(log_p)
+            if not order:
+                log_mass = mass
+                if self.n_to_sample:
+                    self.n_to_sample -= 1
+                    v.begin_mass = self._begin_mass()
+        v.log_p = orders.mean(found)
+        v.n_tokens, v.n_reused = len(text.tokens) + len(self.prompt.after), n_known
+        v.cut, v.reasons, v.used = text.cut, text.reasons, text.used
         self.evaluate(v)
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
@@ -224,8 +263,10 @@ class Classifier:
         q, names = self.question, list(self.question.answers)
         v.fit = self.user_calibration and self.user_calibration.fit(self.model.file)
         scale, *bias = v.fit.fitted if v.fit else (q.scale, *(q.bias[name] for name in names))
-        p = calibrated(v.log_p, scale, bias)
-        best = max(range(len(p)), key=lambda a: p[a])
+        p = calibrated(self.head.scores(v.hidden) if self.head else v.log_p, scale, bias)
+        best, v.level = max(range(len(p)), key=lambda a: p[a]), None
+        if q.type == kinds.SCORE:
+            best, v.level = kinds.nearest(p), kinds.level(p)
         v.scores = dict(zip(names, p))
         is_sure = p[best] >= q.thresholds[names[best]] and inputs.NO_TEXT not in (v.reasons or ())
         v.answer, v.score = (names[best], p[best]) if is_sure else (UNSURE, p[0])
@@ -254,11 +295,96 @@ class Classifier:
         """Return the logits of `rows` after the prompt and the tokens `path`."""
         self._looked = self._hidden[tuple(path)]
         out = ffi.new("float[]", len(rows))
-        self.model.head(self._forward, self._forward.part(self._looked, 0, 1), out, rows)
+        self.model.head(self.forward, self.forward.part(self._looked, 0, 1), out, rows)
         return out
+
+    def _log_total(self):
+        """Return ln(sum of e^logit) over the vocabulary at the position of the last _look."""
+        logits, score = self._dense(), ffi.new("logit_score[1]")
+        lib.score_logits(score, logits, ffi.new("int32_t[1]"), ffi.NULL, 1, len(logits))
+        return logits[0] - score[0].log_p
 
     def _dense(self):
         """Return the logits of the whole vocabulary at the position of the last _look."""
         out = ffi.new("float[]", self.model.hparams.n_vocab)
-        self.model.head(self._forward, self._forward.part(self._looked, 0, 1), out)
+        self.model.head(self.forward, self.forward.part(self._looked, 0, 1), out)
         return out
+
+    def _begin_mass(self):
+        """Return the probability of the tokens that begin an answer among all tokens."""
+        root = self.tree.root
+        among = log_sum(ffi.unpack(self._look((), root.rows), len(root.tokens)))
+        return min(1.0, lib.sluice_exp(among - self._log_total()))
+
+
+def ask_together(
+    classifiers: "list[Classifier]", inputs: "Iterable[bytes]"
+) -> "Iterator[list[Verdict] | Error]":
+    """Classify inputs in one batch by several questions that read them alike (`reads_as`).
+
+    Yields, for each input, a Verdict for each of `classifiers`, or the DataError that the input is
+    empty. The tokens of an input are processed once for all questions. Each Verdict has the same
+    bits as from the question alone.
+    """
+    return ask_texts(classifiers, [classifiers[0].tokenized(data) for data in inputs])
+
+
+def ask_texts(
+    classifiers: "list[Classifier]", texts: "list[Any]"
+) -> "Iterator[list[Verdict] | Error]":
+    """Classify texts that are tokenized: each is a _Text, or an Error, which is yielded in its
+    place. As `ask_together`.
+    """
+    first = classifiers[0]
+    n_done = 0
+    hidden: dict[tuple[int, tuple[int, ...]], Any] = {}
+    verdicts: list[Verdict] = []
+    for (i, k, path, n_known), x in packed.run(
+        first.model, first.forward, _parts(classifiers, texts)
+    ):
+        hidden[path] = x.copy()
+        c, text = classifiers[k], texts[i]
+        if len(hidden) < len(c.orders) * len(c.tree.paths):
+            continue
+        yield from texts[n_done:i]  # errors
+        verdicts.append(c.verdict(text, hidden, n_known))
+        n_done, hidden = i, {}
+        if len(verdicts) == len(classifiers):
+            first.model.file.check_unchanged()
+            n_done += 1
+            yield verdicts
+            verdicts = []
+    yield from texts[n_done:]
+
+
+def _parts(classifiers, texts):
+    """Return the Parts for `texts`: of each the tokens after the cached ones, and for each question
+    the tokens after the text and the nodes of its tree. Of several questions, each writes its keys
+    and values over those of the question before it.
+    """
+    parts, n_cached = [], classifiers[0].n_known
+    are_many = len(classifiers) > 1
+    for i, text in enumerate(texts):
+        if isinstance(text, Error):
+            continue
+        n, n_known = len(text.tokens), min(n_cached, len(text.tokens))
+        if are_many and n > n_known:
+            parts.append(Part(n_known, text.tokens[n_known:]))
+            n_known = n
+        for k, c in enumerate(classifiers):
+            n_reused = None
+            for o, prompt in enumerate(c.orders):
+                tokens = prompt.before + text.tokens[len(c.prompt.before) :] + prompt.after
+                # the logits come from the last token
+                begin, last = min(n_known, len(tokens) - 1), len(tokens) - 1
+                if n_reused is None:
+                    n_reused = min(n_cached, begin) if not k else begin
+                parts.append(Part(begin, tokens[begin:], (i, k, (o, ()), n_reused)))
+                parts += [
+                    Part(last + len(p), [p[-1]], (i, k, (o, p), n_reused))
+                    for p in c.tree.paths
+                    if p
+                ]
+                if c.shares_all and len(c.orders) > 1:  # the next order's text is in the cache
+                    n_known = max(n_known, min(len(text.tokens), last))
+    return parts

@@ -79,7 +79,7 @@ def _answer(**options):
 
     setup = Setup(**options)
     q = setup.question()
-    data = setup.read_input(q)
+    data = setup.read_input([q])
     c = setup.classifier(q)
     v = c.ask(data)
     stream.write_all(1, c.line(v, v.answer))

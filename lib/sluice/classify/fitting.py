@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 # corpora of lib/spam_training: lower ones harmed messages like those of the training set.
 PENALTY_SCALE = 100.0
 PENALTY_BIAS = 3.0
+PENALTY = PENALTY_SCALE, PENALTY_BIAS
+# for many labels at once (`classify --fit`), which cross-validation compares with PENALTY
+LIGHT = 1.0, 0.1
 RANGE = 5.0  # scale stays within this factor of the prior's, so it stays positive
 CLIP = 60.0  # nats: log probabilities this far below the best one are clipped
 MAX_STEPS = 60
@@ -38,16 +41,22 @@ def max_rows(n_answers: int) -> int:
     return MAX_WORK // (n_answers + 1) ** 2
 
 
-def fit(rows: "Any", labels: "Any", scale: float, bias: "Any") -> tuple[float, list[float]]:
+def fit(
+    rows: "Any",
+    labels: "Any",
+    scale: float,
+    bias: "Any",
+    penalty: tuple[float, float] = PENALTY,
+) -> tuple[float, list[float]]:
     """Fit scale and biases to labelled examples.
 
     rows: float [n][n_labels], uncalibrated log probabilities, nats.
     labels: int [n], index of the correct label.
-    scale: float; bias: float [n_labels]; the prior.
+    scale: float; bias: float [n_labels]; the prior. penalty: of the scale, and of each bias.
     Returns (scale, bias); scale stays within a factor of RANGE of the prior's. Raises nothing.
     """
     rows = [_clipped(row) for row in rows]
-    problem = Problem(rows, labels, scale, bias)
+    problem = Problem(rows, labels, scale, bias, penalty)
     w = problem.descend([scale, *bias], first=0)
     min_scale, max_scale = scale / RANGE, scale * RANGE
     # the objective is convex: if its minimum is outside the range, the best scale is on the edge
@@ -59,9 +68,16 @@ def fit(rows: "Any", labels: "Any", scale: float, bias: "Any") -> tuple[float, l
 class Problem:
     """The objective. Its argument w is [scale, *biases]."""
 
-    def __init__(self, rows: "Any", labels: "Any", scale: float, bias: "Any") -> None:
+    def __init__(
+        self,
+        rows: "Any",
+        labels: "Any",
+        scale: float,
+        bias: "Any",
+        penalty: tuple[float, float] = PENALTY,
+    ) -> None:
         self.rows, self.labels, self.prior = rows, labels, [scale, *bias]
-        self.penalty = [PENALTY_SCALE / scale**2] + [PENALTY_BIAS] * len(bias)
+        self.penalty = [penalty[0] / scale**2] + [penalty[1]] * len(bias)
 
     def descend(self, w: list[float], first: int) -> list[float]:
         """Minimize over w[first:], starting from `w`; w[:first] stays fixed."""

@@ -5,8 +5,6 @@ converts them to text. Of a longer text the first and the last END_BYTES are use
 drops the tokens between them in any case.
 """
 
-import os
-
 from .. import stream
 from ..faults import data_error
 
@@ -38,18 +36,14 @@ def read(fd: "Any", is_mail: bool, read_some: "Callable[[Any], bytes]" = stream.
     return b"".join(head) + tail
 
 
-def read_file(path: str | None, is_mail: bool) -> bytes:
-    """Call `read` on the file at `path`, or on stdin (None or "-").
-
-    Raises DataError if the file is empty or a directory, or OSError.
-    """
-    fd = 0 if path in (None, "-") else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def read_stdin(is_mail: bool) -> bytes:
+    """Call `read` on stdin. Raises DataError if it is empty or a directory, or OSError."""
     try:
-        data = read(fd, is_mail)
+        data = read(0, is_mail)
     except IsADirectoryError:
-        raise data_error(path or "standard input", "is a directory") from None
+        raise data_error("standard input", "is a directory") from None
     if not data:
-        raise data_error(path or "standard input", "no text: the input is empty")
+        raise data_error("standard input", "no text: the input is empty")
     return data
 
 
@@ -67,11 +61,12 @@ def text(data: bytes, is_mail: bool, fold: bool) -> tuple[bytes, bytes | None, l
         is_read = found.body or found.links
         return found.text(fold=fold), None, found.reasons + ([] if is_read else [NO_TEXT])
     if len(data) <= 2 * END_BYTES:
-        return _form(data, fold), None, None
-    return _form(data[:END_BYTES], fold), _form(data[-END_BYTES:], fold), None
+        return form(data, fold), None, None
+    return form(data[:END_BYTES], fold), form(data[-END_BYTES:], fold), None
 
 
-def _form(data, fold):
+def form(data: bytes, fold: bool) -> bytes:
+    """What the prompt gets of the text `data`."""
     if not fold:
         return data
     from ..mail import normalize

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .classifier import Classifier, Verdict
 
 WAIT_S = 20.0
-MAX_BYTES = 64 << 20  # of the file; MAX_LINES examples with 64 answers take less
+MAX_BYTES = 64 << 20  # of the file; MAX_LINES examples with 255 answers take less
 
 
 def learner(
@@ -87,6 +87,10 @@ def change(c: "Classifier", data: bytes, path: str, answer: str | None = None) -
     names = list(c.question.answers)
     if answer is not None and answer not in names:
         raise Error(USAGE, f"--learn {printable(answer)}: the answers are {', '.join(names)}")
+    if c.fitted:
+        from . import fit_file
+
+        fit_file.refuse_learning(c.fitted)
     v = c.ask(data)
     file, question, text = c.model.file, calibration.digest(c.question), _digest(c, data)
     model, earlier = calibration.name_of(file), calibration.earlier_name_of(file)

@@ -29,20 +29,29 @@ class Prompt:
     head, tail: int, the number of first and last tokens of the input that fit into `n_ctx`, with
     `n_more` tokens after the prompt.
 
+    segments: [(kind, text)]; None: those of the question.
+
     Raises DataError if a control token is missing or the prompt without input does not fit.
     """
 
     def __init__(
-        self, question: "Question", file: "File", vocab: "Vocab", n_ctx: int, n_more: int
+        self,
+        question: "Question",
+        file: "File",
+        vocab: "Vocab",
+        n_ctx: int,
+        n_more: int,
+        segments: "list[tuple[str, str]] | None" = None,
     ) -> None:
-        self._vocab, segments, tokens, self.template = vocab, question.prompt, [], None
+        self._vocab, tokens, self.template = vocab, [], None
+        segments = segments or question.prompt
         if question.frame:
             self.template = (
-                templates.choose(file, vocab)
-                if question.frame == templates.AUTO
+                templates.choose(file, vocab, question.frame)
+                if question.frame in (templates.AUTO, templates.CHAT)
                 else question.frame
             )
-            template = templates.TEMPLATES[self.template]
+            template = templates.ALL[self.template]
             segments = template.before + segments + template.after
             tokens = [vocab.bos] if vocab.add_bos else []
         self.after = tokens  # becomes `before` at the input
@@ -66,6 +75,10 @@ class Prompt:
                 f" {file.path}, {n_ctx}",
             )
         self.head, self.tail = fit(question.head_ids, question.tail_ids, n_free)
+
+    def reads_as(self) -> "tuple[object, ...]":
+        """What decides the tokens up to the end of an input."""
+        return tuple(self.before), self.head, self.tail, self._prefix, self._last
 
     def input_tokens(self, data: bytes, rest: bytes | None = None) -> tuple[list[int], bool]:
         """Tokenize a text: (tokens, cut).
@@ -95,6 +108,11 @@ class Prompt:
                 return first, False
         return first[: self.head] + (last[-self.tail :] if self.tail else []), True
 
+    def bytes_read(self, tokens: list[int]) -> tuple[int, int]:
+        """About how many bytes of a text that was cut its first tokens are, and its last ones."""
+        n = [len(self._vocab.bytes_of(token)) for token in tokens]
+        return sum(n[: self.head]), sum(n[self.head :])
+
 
 def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """Join adjacent text segments; return [(kind, text, first)].
@@ -103,6 +121,7 @@ def joined(segments: list[tuple[str, str]]) -> list[tuple[str, str, bool]]:
     """
     out, first = [], True
     for kind, text in segments:
+        kind = "text" if kind == "options" else kind
         if kind == "text" and out and out[-1][0] == "text":
             out[-1] = (kind, out[-1][1] + text, out[-1][2])
         else:

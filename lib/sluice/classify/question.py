@@ -14,12 +14,18 @@
     answers:                      # label -> its spellings, the texts that count for it
       yes: ["yes"]
       no: ["no"]
+    aliases: {spam: yes, ham: no} # optional: other words for the answers in labelled texts
     tokenisations: all            # optional: all token sequences of a spelling; canonical: the
                                   # tokenizer's only
     thresholds: {yes: 0.9}        # optional: below it the best label becomes "unsure"
     calibration:                  # optional: P(label) ~ exp(scale * log P + bias)
       scale: 1.0
       bias: {yes: 0.0}
+    prior: {kind: content-free}   # optional, see priors.py; or log_p: {yes: -1.2, no: -0.3}
+    orders: 2                     # optional, see orders.py: average over orders of listed answers
+
+A file may also be a list of questions that are asked together. Each is the name of a bundled
+question, the path of another file, or a mapping as above with the key `name`.
 
 A model name without "/" is also looked up in the package's data directory. An unknown key is an
 error, so a misspelt threshold is not a threshold of 0.
@@ -30,7 +36,7 @@ import os
 from .. import stream
 from ..faults import NO_INPUT, Error, data_error, printable
 from ..kernels import lib
-from . import templates
+from . import kinds, templates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,19 +47,24 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUNDLED, DATA = os.path.join(HERE, "configs"), os.path.join(HERE, "data")
 MAX_BYTES = 64 << 10  # of the file
 MAX_TOKENS = 1 << 17  # of head or tail
-MAX_ANSWERS = MAX_SPELLINGS = 64
+MAX_ANSWERS, MAX_SPELLINGS = kinds.MAX_ANSWERS, 64
 MAX_SPELLING_BYTES = 256
-UNSURE = "unsure"
+MAX_ALIASES = 1000
+UNSURE = kinds.UNSURE
 SUFFIX = ".question"  # of a parsed question in a cache
 MAX_CACHED = 64  # parsed questions in a cache
+MAX_QUESTIONS = 64  # in a file
 
 
 class Question:
     """A checked question. Its attributes are named as the keys of the file.
 
-    path: str, the file. model, frame: str or None. kind, tokenisations: str. fold: bool.
-    head_ids, tail_ids: int. prompt: [(kind, text)]. answers: {label: [spelling]}.
-    thresholds, bias: {label: float} for every label. scale: float.
+    path: str, the file. name: str, in output. model, frame: str or None. kind, tokenisations: str.
+    fold: bool. head_ids, tail_ids: int. prompt: [(kind, text)]. answers: {label: [spelling]}.
+    type: "yesno", "choice", "score", or None for a question in full form. options: the lines that
+    list the answers of a typed question, in their order; [] in full form. aliases: {word: label}.
+    thresholds, bias: {label: float} for every label. scale: float. prior: priors.Asked or None.
+    orders: int.
 
     Raises DataError naming file and key.
     """
@@ -61,18 +72,33 @@ class Question:
     model: "Any"
     head_ids: int
     tail_ids: int
+    type: str | None
+    options: list[str]
 
-    def __init__(self, tree: "Any", path: str) -> None:
-        self.path = path
+    def __init__(self, tree: "Any", path: str, name: str | None = None) -> None:
+        self.path, self.name = path, name or name_of(path)
+        self.type, self.options = None, []
+        if isinstance(tree, dict) and "type" in tree:
+            tree = dict(tree if isinstance(tree, kinds.Full) else kinds.expand(tree, path))
+            self.type, self.options = tree.pop("type"), tree.pop("options")
         top = self._dict(
             tree,
             "",
             ("input", "prompt", "answers"),
-            ("model", "frame", "tokenisations", "thresholds", "calibration"),
+            (
+                "model",
+                "frame",
+                "aliases",
+                "tokenisations",
+                "thresholds",
+                "calibration",
+                "prior",
+                "orders",
+            ),
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (
-            self._choice(top, "frame", (templates.AUTO, *templates.TEMPLATES))
+            self._choice(top, "frame", (templates.AUTO, *templates.ALL, templates.CHAT))
             if "frame" in top
             else None
         )
@@ -84,10 +110,25 @@ class Question:
         self._read_input(top["input"])
         self._read_prompt(top["prompt"])
         self._read_answers(top["answers"])
+        self.aliases = self._read_aliases(top.get("aliases", {}))
         self.thresholds = self._per_answer(top.get("thresholds", {}), "thresholds", 0, 1)
         calibration = self._dict(top.get("calibration", {}), "calibration", (), ("scale", "bias"))
         self.scale = self._number(calibration.get("scale", 1.0), "calibration.scale", 1e-3, 1e3)
         self.bias = self._per_answer(calibration.get("bias", {}), "calibration.bias", -1e3, 1e3)
+        self.prior, self.orders = None, 1
+        if "prior" in top:
+            from . import priors
+
+            self.prior = priors.asked_by(self, top["prior"])
+        if "orders" in top:
+            from . import orders
+
+            n = top["orders"]
+            if type(n) is not int or not 1 <= n <= orders.MAX_ORDERS:
+                raise self._data_error("orders", f"is not a number from 1 to {orders.MAX_ORDERS}")
+            if n > 1:
+                orders.check(self, n)
+            self.orders = n
 
     def _read_input(self, value):
         value = self._dict(value, "input", ("kind", "head_ids", "tail_ids"), ("fold",))
@@ -112,6 +153,9 @@ class Question:
             if segment == "input":
                 self.prompt.append(("input", ""))
                 continue
+            if segment == "options" and self.options:
+                self.prompt.append(("options", kinds.listing(self.options)))
+                continue
             if not (
                 isinstance(segment, dict)
                 and len(segment) == 1
@@ -134,13 +178,7 @@ class Question:
         self.answers, seen = {}, {}
         for name, spellings in value.items():
             where = f"answers.{name}" if name.isprintable() else f"answers.{printable(name)}"
-            if (
-                not name
-                or not name.isprintable()
-                or " " in name
-                or len(name) > 80
-                or name == UNSURE
-            ):
+            if not kinds.is_word(name):
                 raise self._data_error(
                     "answers",
                     f"{printable(name)} is not a printable word, or is the reserved word {UNSURE}",
@@ -153,6 +191,22 @@ class Question:
                     )
                 seen[s] = name
             self.answers[name] = list(spellings)
+
+    def _read_aliases(self, value):
+        if not isinstance(value, dict) or len(value) > MAX_ALIASES:
+            raise self._data_error(
+                "aliases", f"is not a mapping of at most {MAX_ALIASES} words to answers"
+            )
+        for word, answer in value.items():
+            if not word.isprintable() or not 0 < len(word) <= 80 or word == UNSURE:
+                raise self._data_error(
+                    "aliases",
+                    f"{printable(word)} is not a printable word, or is the reserved word {UNSURE}",
+                )
+            if word in self.answers:
+                raise self._data_error("aliases", f"{printable(word)} is an answer")
+            self._choice(value, word, tuple(self.answers), "aliases.")
+        return dict(value)
 
     # Types of values.
 
@@ -219,6 +273,11 @@ class Question:
         }
 
 
+def name_of(path: str) -> str:
+    """Return the name of the question in the file `path`: the file's name without its suffix."""
+    return os.path.splitext(os.path.basename(path))[0]
+
+
 def find(name: str) -> str:
     """Return the path of a question: `name` if it has "/" or ends in .yaml, else a bundled file.
 
@@ -248,7 +307,14 @@ def model_path(question: "Question") -> str:
 
 
 def read(path: str, cache_dir: str | None = None) -> "Question":
-    """Read the question in the file `path`. Raises DataError naming file and key, or OSError.
+    """Read the question in the file `path`, which must be the only one there: see `read_all`."""
+    return read_all(path, cache_dir, only_one=True)[0]
+
+
+def read_all(path: str, cache_dir: str | None = None, only_one: bool = False) -> "list[Question]":
+    """Read the questions in the file `path`: one, or with only_one=False a list.
+
+    Raises DataError naming file and key, or OSError.
 
     cache_dir: directory for parsed files, or None. Parsing YAML takes longer than a small model's
     evaluation, so the parsed file is cached with its text, under the CRC of the text. It is used
@@ -260,7 +326,7 @@ def read(path: str, cache_dir: str | None = None) -> "Question":
     for name, is_ours in ((_cache_name(DATA, data), True), (cached, False)):
         try:
             if name:
-                return Question(_load(name, data, is_ours), path)
+                return _questions(_load(name, data, is_ours), path, cache_dir, only_one)
         except (
             OSError,
             ValueError,
@@ -273,13 +339,42 @@ def read(path: str, cache_dir: str | None = None) -> "Question":
     from .. import yamlfile
 
     tree = yamlfile.parse(data, path)
-    question = Question(tree, path)
+    questions = _questions(tree, path, cache_dir, only_one)
     if cached:
         try:
             _store(cached, data, tree)
         except (OSError, Error):
             pass
-    return question
+    return questions
+
+
+def _questions(tree, path, cache_dir, only_one):
+    """Return the Questions of a parsed file: one, or a list of names, paths and questions that have
+    a name.
+    """
+    if not isinstance(tree, list):
+        return [Question(tree, path)]
+    if only_one:  # lists do not nest, so there is no circle
+        raise data_error(path, "is a list of questions, and one is needed here")
+    if not 1 <= len(tree) <= MAX_QUESTIONS:
+        raise data_error(path, f"is not a list of 1 to {MAX_QUESTIONS} questions")
+    found = []
+    for i, item in enumerate(tree, 1):
+        if isinstance(item, str) and item and "\0" not in item:
+            other = find(item)
+            if other == item:  # a path, from where this file is
+                other = os.path.join(os.path.dirname(path), item)
+            found.append(read(other, cache_dir))
+        elif isinstance(item, dict) and isinstance(item.get("name"), str):
+            rest = {key: value for key, value in item.items() if key != "name"}
+            if not item["name"].isprintable() or not 1 <= len(item["name"]) <= 80:
+                raise data_error(path, f"question {i}: name is not printable, or is too long")
+            found.append(Question(rest, path, item["name"]))
+        else:
+            raise data_error(
+                path, f"question {i}: is no name or path of a question, and no mapping with a name"
+            )
+    return found
 
 
 def _cache_name(cache_dir, data):

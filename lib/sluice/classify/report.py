@@ -5,24 +5,27 @@ null; a missing one counts as null. An invalid line gets an object with "error":
 jsonl.load refuses, no text, or half of a surrogate pair.
 """
 
-from .. import stream
-from ..faults import BAD_DATA, Error, data_error
-from ..jsonl import BadLine, dump, lines_at_once, load
+from ..jsonl import BadLine, dump, load
+
+__all__ = ["dump", "fields", "of_all", "parse", "verdict", "whole"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from .classifier import Classifier, Verdict
+    from .panel import Panel
 
 MAX_ID_CHARACTERS = 1000
-GROUP, GROUP_BYTES = 64, 1 << 18  # what is held of lines that are asked together
 
 
 def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
     """Parse an input line into (id, text in `charset`). Raises BadLine."""
-    found = load(line)
+    return fields(load(line), charset)
+
+
+def fields(found: "Any", charset: str) -> tuple[str | int | None, bytes]:
+    """Return (id, text in `charset`) of a parsed line. Raises BadLine."""
     if not isinstance(found, dict):
         raise BadLine("line is not an object")
     id = found.get("id")
@@ -41,73 +44,45 @@ def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
         raise BadLine(f"text: character {e.start} {what}", id) from None
 
 
-def answer(classifier: "Classifier") -> None:
-    """Classify each line of stdin; print one object per line, in order.
-
-    Lines that arrive together are one batch, and no line waits for another to arrive. Raises
-    DataError at the end if any line was invalid.
-    """
-    n = n_bad = 0
-    classifier.prepare()
-    for arrived in lines_at_once(0):
-        for some in groups(arrived):
-            for out in _answers(classifier, some):
-                n, n_bad = n + 1, n_bad + ("error" in out)
-                stream.write_all(1, dump(out))
-    if n_bad:
-        raise data_error(
-            "standard input", f'{n_bad} of {n} lines are invalid; their objects have "error"'
-        )
-
-
-def groups(lines: "list[bytes | None]") -> "Iterator[list[bytes | None]]":
-    """`lines` in lists of at most GROUP_BYTES, or of one line, and at most GROUP lines."""
-    some: list[bytes | None] = []
-    n_bytes = 0
-    for line in lines:
-        more = len(line or b"")
-        if some and (n_bytes + more > GROUP_BYTES or len(some) == GROUP):
-            yield some
-            some, n_bytes = [], 0
-        some.append(line)
-        n_bytes += more
-    if some:
-        yield some
-
-
-def _answers(classifier, lines):
-    """The objects that answer `lines`, in order."""
-    charset = "latin-1" if classifier.as_mail else "utf-8"
-    read = [_parsed(line, charset) for line in lines]
-    found = classifier.ask_many([data for _, data, e in read if e is None])
-    for id, _, e in read:
-        v = next(found) if e is None else None
-        if isinstance(v, Error):
-            if v.code != BAD_DATA:
-                raise v
-            e = v
-        yield {"id": id, "error": str(e)} if e else {"id": id, **verdict(v)}
-
-
-def _parsed(line, charset):
-    """(id, text as bytes, None) of a line, or (id, None, the BadLine)."""
-    try:
-        id, data = parse(line, charset)
-        if not data:
-            raise BadLine("text is empty", id)
-    except BadLine as e:
-        return e.id, None, e
-    return id, data, None
-
-
 def verdict(v: "Verdict") -> "dict[str, Any]":
     """Return the dict of a line of --jsonl."""
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
-    return {"answer": v.answer, "score": round(v.score, 6), **mass}
+    p = {name: round(x, 6) for name, x in v.scores.items()}
+    level = {} if v.level is None else {"level": round(v.level, 6)}
+    return {"answer": v.answer, "score": round(v.score, 6), **level, "p": p, **mass}
 
 
-def whole(classifier: "Classifier", v: "Verdict", ms: float) -> "dict[str, Any]":
-    """Return the dict of --json. ms: milliseconds since the command started."""
+def margin(v: "Verdict") -> float:
+    """Return the best probability minus the second."""
+    best, second, *_ = sorted(v.scores.values(), reverse=True)
+    return best - second
+
+
+def _fitted(c):
+    """What is in use of --fit and --prior."""
+    found: dict[str, Any] = {}
+    if c.fitted:
+        f = c.fitted
+        found["fit"] = {"digest": f.digest, "labels": f.n, "taken": f.taken, "risk": f.risk}
+    if c.prior:
+        found["prior"] = dict(zip(c.question.answers, c.prior.log_p))
+    return found
+
+
+def of_all(
+    panel: "Panel", verdicts: "list[Verdict]", is_whole: bool, ms: float | None = None
+) -> "dict[str, Any]":
+    """Return the dict of the verdicts of all questions on a text: that of `verdict` or `whole` for
+    one question, {"answers": {question: dict}} for several.
+    """
+    dicts = [
+        whole(c, v, ms) if is_whole else verdict(v) for c, v in zip(panel.classifiers, verdicts)
+    ]
+    return dicts[0] if len(dicts) == 1 else {"answers": dict(zip(panel.names, dicts))}
+
+
+def whole(classifier: "Classifier", v: "Verdict", ms: float | None = None) -> "dict[str, Any]":
+    """Return the dict of --json. ms: milliseconds since the command started, of a single text."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     names = list(classifier.question.answers)
     fit = v.fit and {
@@ -117,14 +92,16 @@ def whole(classifier: "Classifier", v: "Verdict", ms: float) -> "dict[str, Any]"
     }
     return {
         **verdict(v),
+        "margin": round(margin(v), 6),
         "scores": {name: round(p, 6) for name, p in v.scores.items()},
         "ids": v.n_tokens,
         "reused": v.n_reused,
         "cut": v.cut,
-        "ms": round(ms, 1),
+        **({} if ms is None else {"ms": round(ms, 1)}),
         "model": classifier.model.file.id[:8].hex(),
         "arithmetic": classifier.model.arithmetic,
         "frame": classifier.prompt.template,
         "calibration": fit,
+        **_fitted(classifier),
         **reasons,
     }

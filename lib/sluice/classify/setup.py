@@ -4,6 +4,7 @@ The command, its fast start without click, --pass-through, the workers of --list
 sluice.Question all use this module.
 """
 
+import copy
 import os
 
 from ..faults import USAGE, Error
@@ -11,30 +12,40 @@ from ..messages import say as to_stderr
 from ..system import cache_directory
 from . import calibration, inputs
 from .classifier import Classifier
-from .question import Question, find, model_path, read
+from .question import Question, find, model_path, read_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from ..model.model import Model
+    from .panel import Panel
+
+AD_HOC = "answer"  # name of a question that has no file
 
 
 class Setup:
     """The options of `classify`. Creating one opens no file.
 
-    asked: name of a bundled question, or path of a YAML file.
+    asked: name of a bundled question, or path of a YAML file; or a list of these. answers: with
+    one `asked`, which is then the text of a question: its answers.
     model: path of the model. None: the question's own model, else the one that $MODEL names.
     cache_dir: cache directory. None: the user's. no_cache: no cache at all.
     calibration_file: path of the user's calibration. None: the question's file in the user's data
     directory. no_calibration: use the question's calibration only.
     threads, arithmetic, vocab, huge_pages: see model.Model. as_mail, mass: see Classifier.
     say: called with a message if the calibration cannot be used. None: no message.
+    fit_path: path of the fit. None: the question's file in the user's data directory.
+    prior: none, content-free, texts or a file, in place of the question's prior, calibration of the
+    user and fit. None: these. ignores_fit: the question's own calibration is used.
 
-    Attribute calibration_file: path of the calibration in use, or None.
+    Attribute calibration_file: path of the calibration in use, or None. as_mail may be set before a
+    model is opened.
     """
 
     def __init__(
         self,
-        asked: str = "spam",
+        asked: "str | Sequence[str]" = "spam",
         model: str | None = None,
         cache_dir: str | None = None,
         no_cache: bool = False,
@@ -47,47 +58,125 @@ class Setup:
         vocab: str | None = None,
         huge_pages: bool = False,
         say: "Callable[[str], None] | None" = to_stderr,
+        answers: "Sequence[str] | None" = None,
+        fit_path: str | None = None,
+        prior: str | None = None,
+        ignores_fit: bool = False,
     ) -> None:
-        self.calibration_file = calibration.path_for(asked, calibration_file, no_calibration)
-        self._asked, self._model, self._threads, self._as_mail = asked, model, threads, as_mail
+        self._asked = [asked] if isinstance(asked, str) else list(asked)
+        self._answers = answers
+        self._prior, self._fit_path = prior, fit_path
+        self._ignores_fit = ignores_fit or no_calibration or prior not in (None, "none")
+        self._calibration = calibration_file, self._ignores_fit
+        self.calibration_file = self._calibration_of(self._asked[0])
+        self._model, self._threads, self.as_mail = model, threads, as_mail
         self._cache_dir, self._no_cache, self._mass, self._say = cache_dir, no_cache, mass, say
         self._arithmetic, self._vocab, self._huge_pages = arithmetic, vocab, huge_pages
         self._directory: str | None = None
 
+    def _calibration_of(self, asked):
+        if self._answers is not None:  # a question without a file has no name by which to find one
+            file, is_off = self._calibration
+            return None if is_off else file
+        return calibration.path_for(asked, *self._calibration)
+
     def question(self) -> Question:
-        """Read and check the question. Raises DataError naming the key at fault, or OSError."""
+        """Read and check the only question. Raises Error 64 if there are several, DataError naming
+        the key at fault, or OSError.
+        """
+        questions = self.questions()
+        if len(questions) > 1:
+            raise Error(USAGE, f"{len(questions)} questions, where one can be asked")
+        return questions[0]
+
+    def questions(self) -> list[Question]:
+        """Read and check all questions. Raises DataError naming the key at fault, or OSError."""
         cache = None if self._no_cache else self._cache_dir or cache_directory.home()
         self._directory = cache_directory.usable(cache)
-        return read(find(self._asked), self._directory)
+        if self._answers is not None:
+            from . import kinds
 
-    def read_input(self, q: Question, path: str | None = None) -> bytes:
-        """Read the input of a question from the file at `path`, or from stdin (None or "-").
+            text = self._asked[0]
+            return [Question(kinds.ad_hoc(text, self._answers), "-q", AD_HOC)]
+        return [q for asked in self._asked for q in read_all(find(asked), self._directory)]
 
-        Returns at most the bytes that inputs.read keeps. Raises DataError if the input is empty or
-        a directory, or OSError.
+    def read_input(
+        self, questions: "Sequence[Question]", path: str | None = None, as_text: bool = False
+    ) -> bytes:
+        """Read the input of questions from the file at `path`, or from stdin (None or "-").
+
+        Returns at most the bytes that inputs.read keeps. as_text: whatever a file looks like.
+        Raises DataError if the input is empty, a directory or a file that is no text, or OSError.
         """
-        return inputs.read_file(path, self._as_mail or q.kind == "mail")
+        is_mail = self.as_mail or any(q.kind == "mail" for q in questions)
+        if path in (None, "-"):
+            return inputs.read_stdin(is_mail)
+        from ..texts import one_file
 
-    def classifier(self, q: Question | None = None, threads: int | None = None) -> Classifier:
+        return one_file.read_one(path, is_mail, as_text)
+
+    def classifier(
+        self,
+        q: Question | None = None,
+        threads: int | None = None,
+        model: "Model | None" = None,
+    ) -> Classifier:
         """Open the model, and return the Classifier for `q`; None reads the question again.
 
-        threads: overrides the option. Raises Error 64 if no model is named, DataError (65) or
-        UnsupportedError (69) for a model at fault, or OSError.
+        threads: overrides the option. model: one that is open already. Raises Error 64 if no model
+        is named, DataError (65) or UnsupportedError (69) for a model at fault, or OSError.
         """
-        q = q or self.question()
-        return Classifier(
+        q = copy.copy(q or self.question())  # a fit and a prior change it
+        path = self._calibration_of(q.name)
+        c = Classifier(
             q,
             self._model_of(q),
             threads or self._threads,
             self._directory,
-            self._as_mail,
+            self.as_mail,
             self._mass,
             self._arithmetic,
             self._vocab,
-            self.calibration_file
-            and calibration.UserCalibration(self.calibration_file, q, self._say),
+            path and calibration.UserCalibration(path, q, self._say),
             self._huge_pages,
+            model,
         )
+        self._use_fit(c)
+        if self._prior is not None or q.prior and not c.fitted:
+            from . import priors
+
+            c.asked_prior = priors.parse(self._prior, q) if self._prior is not None else q.prior
+            priors.prepare(c, c.asked_prior)
+        return c
+
+    def fit_path(self, q: Question) -> str | None:
+        """Return the path of the fit of `q`, there or not; None if there can be none."""
+        if self._fit_path or self._answers:
+            return self._fit_path
+        path = calibration.home(q.name)
+        return path and path[: -len(calibration.SUFFIX)] + ".fit"
+
+    def _use_fit(self, c):
+        path = None if self._ignores_fit else self.fit_path(c.question)
+        if not path or not self._fit_path and not os.path.lexists(path):
+            return
+        from . import fit_file
+
+        fit_file.use(c, path)
+        if c.head:  # the user's calibration is of log probabilities
+            c.user_calibration = None
+
+    def panel(self, questions: list[Question]) -> "Panel":
+        """Open the model, and return the Panel of `questions`. Raises as `classifier` does; Error
+        64 if they name different models.
+        """
+        from .panel import Panel
+
+        paths = {os.path.realpath(self._model_of(q)) for q in questions}
+        if len(paths) > 1:
+            raise Error(USAGE, "-q: the questions name different models; choose one with -m")
+        first = self.classifier(questions[0])
+        return Panel([first, *(self.classifier(q, model=first.model) for q in questions[1:])])
 
     def _model_of(self, q):
         path = self._model or (model_path(q) if q.model else os.environ.get("MODEL"))

@@ -4,6 +4,9 @@
 the first of TEMPLATES whose special segments are all control tokens of the vocabulary and whose
 `must_contain` texts all occur in the model's template. These texts tell families apart that write
 turn markers as plain text. The last template fits every model.
+
+`chat` is `auto` for a model that has a template of its own. One that has none was not trained to
+chat, even if its vocabulary has the tokens; it gets "answer", a text to continue.
 """
 
 from collections import namedtuple
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from ..gguf import File
     from ..tokenizer.vocabulary import Vocab
 
-AUTO = "auto"
+AUTO, CHAT = "auto", "chat"
 MAX_TEMPLATE = 1 << 20
 Template = namedtuple("Template", "before after must_contain", defaults=((),))
 
@@ -65,11 +68,15 @@ TEMPLATES = {
     "llama2": Template([text("[INST] ")], [text(" [/INST]")], ("[INST]", "[/INST]")),
     "plain": Template([text("Question: ")], [text("\nAnswer:")]),
 }
+# what `auto` does not select
+ALL = {**TEMPLATES, "answer": Template([], [text("\nAnswer:")])}
 
 
-def choose(file: "File", vocab: "Vocab") -> str:
-    """Return the name of the template that `auto` selects for a model and its vocabulary."""
+def choose(file: "File", vocab: "Vocab", frame: str = AUTO) -> str:
+    """Return the name of the template for a model and its vocabulary. frame: AUTO or CHAT."""
     model_template = file.get("tokenizer.chat_template", "string", "")[:MAX_TEMPLATE]
+    if frame == CHAT and not model_template:
+        return "answer"
     for name, template in TEMPLATES.items():
         marks = [mark for kind, mark in template.before + template.after if kind == "special"]
         if all(vocab.control_token(mark) is not None for mark in marks) and all(

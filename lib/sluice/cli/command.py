@@ -51,10 +51,10 @@ def command(**settings: Any) -> "Callable[[Callable[..., Any]], click.Command]":
 def only_one(**given: object) -> None:
     """Raise UsageError if more than one of these options is given.
 
-    The name `as_json` stands for --json, `file` for FILE.
+    The name `as_json` stands for --json, `file` and `files` for FILE.
     """
     names = [
-        "FILE" if name == "file" else "--" + name.removeprefix("as_").replace("_", "-")
+        "FILE" if name in ("file", "files") else "--" + name.removeprefix("as_").replace("_", "-")
         for name, value in given.items()
         if value
     ]

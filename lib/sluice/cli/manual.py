@@ -28,12 +28,22 @@ GROUPS: tuple[str, ...] = (
     "Prompt",
     "Chat",
     "Input",
+    "Many texts",
     "Output",
     "Conversion",
     "Sampling",
     "Tests",
 )
-GROUPS += ("Calibration", "Cache", "Server", "General")  # in the order of the manual
+GROUPS += (
+    "Why",
+    "Receipts",
+    "Evaluation",
+    "Honest probabilities",
+    "Calibration",
+    "Cache",
+    "Server",
+    "General",
+)  # in the order of the manual
 Manual = list[tuple[str, list[tuple]]]  # [(title, [block])]
 VERBATIM = ("SYNOPSIS", "EXAMPLES")
 LATER = ("EXIT STATUS", "EXAMPLES", "SEE ALSO")  # sections after OPTIONS

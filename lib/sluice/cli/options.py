@@ -108,13 +108,149 @@ def or_file(
     return (*words, "-") if FILE in context.meta and "-" not in words else words
 
 
-def not_with_file(
-    context: click.Context, parameter: click.Parameter, path: str | None
-) -> str | None:
-    """Callback of an argument FILE. Raises UsageError if -f is given, too."""
-    if path is not None and FILE in context.meta:
+def not_with_file(context: click.Context, parameter: click.Parameter, path: Any) -> Any:
+    """Callback of an argument FILE or FILE... Raises UsageError if -f is given, too."""
+    if path and FILE in context.meta:
         raise click.UsageError("FILE and -f exclude each other")
     return path
+
+
+def texts_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: the options of many texts."""
+    for decorate in (
+        option(
+            "--state",
+            "state_file",
+            metavar="FILE",
+            group="Many texts",
+            help="Record progress in FILE; a run that was killed continues. Needs >>OUTPUT.",
+        ),
+        option(
+            "--select",
+            metavar="ANSWER",
+            group="Many texts",
+            help="Print only the texts with this answer, as they came; of files the names.",
+        ),
+        option(
+            "-0",
+            "--null",
+            is_flag=True,
+            group="Many texts",
+            help="End lines with NUL instead of a newline, for xargs -0.",
+        ),
+        option(
+            "--text",
+            "as_text",
+            is_flag=True,
+            group="Many texts",
+            help="Each FILE is one text, even if it looks like a table, an mbox or binary.",
+        ),
+        option(
+            "--csv",
+            "column",
+            metavar="COLUMN",
+            group="Many texts",
+            help="Read a CSV or TSV with a header; classify COLUMN; add columns with the answers.",
+        ),
+        option(
+            "--each",
+            type=click.Choice(["line"]),
+            metavar="line",
+            words=("line",),
+            group="Many texts",
+            help="Each line of the input is a text.",
+        ),
+        option(
+            "--mbox",
+            is_flag=True,
+            group="Many texts",
+            help="The input is an mbox; classify each message.",
+        ),
+        option(
+            "-r",
+            "--recursive",
+            is_flag=True,
+            group="Many texts",
+            help="Read folders below a folder, too, and the folders of a Maildir.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def why_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --why, --top, --spans, --counterfactual and --html."""
+    for decorate in (
+        option(
+            "--html",
+            metavar="FILE",
+            files=("html",),
+            group="Output",
+            help="Write the explanation of --why, or the report of --evaluate with plots (extra"
+            " plots), to FILE: one self-contained page (mode 0600: it has texts in it).",
+        ),
+        option(
+            "--counterfactual",
+            is_flag=True,
+            group="Why",
+            help="Name lines without which the answer is another, and as few as are needed.",
+        ),
+        option(
+            "--spans",
+            type=click.IntRange(2, 500),
+            metavar="N",
+            group="Why",
+            show_default="500",
+            help="At most N spans: of more lines, neighbours are left out together. Time grows with"
+            " the number of spans.",
+        ),
+        option(
+            "--top",
+            type=click.IntRange(min=1),
+            metavar="N",
+            group="Why",
+            show_default="all, in their order",
+            help="The N lines with the largest effects, the largest first.",
+        ),
+        option(
+            "--why",
+            is_flag=True,
+            group="Why",
+            help="Print how much each line (or sentence, of a text with one line) moved the"
+            " log-odds of the answer: each is left out in turn.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def receipt_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --receipt, --receipt-key and --verify."""
+    for decorate in (
+        option(
+            "--verify",
+            metavar="RECEIPTS",
+            files=("jsonl", "receipts"),
+            group="Receipts",
+            help="Classify the texts again; compare every bit with their receipts.",
+        ),
+        option(
+            "--receipt-key",
+            "receipt_key",
+            metavar="FILE",
+            group="Receipts",
+            help="Key of the digests in receipts: guessing a text or forging a receipt needs it.",
+        ),
+        option(
+            "--receipt",
+            metavar="FILE",
+            files=("jsonl", "receipts"),
+            group="Receipts",
+            help="Append a receipt of each verdict to FILE: digests, and every bit of the scores.",
+        ),
+    ):
+        function = decorate(function)
+    return function
 
 
 def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,6 +282,93 @@ def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
             group="Calibration",
             help="Add this text with its correct LABEL to the calibration, refit, and print the new"
             " result. The model does not change.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def evaluate_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --evaluate, --label and --compare."""
+    for decorate in (
+        option(
+            "--compare",
+            "compared",
+            metavar="OTHER",
+            files=("gguf", "yaml", "yml", "fit", "calibration"),
+            group="Evaluation",
+            help="Evaluate another model (.gguf), question, or calibration on the same texts, and"
+            " test the difference.",
+        ),
+        option(
+            "--label",
+            "label_column",
+            metavar="COLUMN",
+            group="Evaluation",
+            show_default="label; in JSON answer or label",
+            help="Column, or key of a JSON object, with the correct answer of a text.",
+        ),
+        option(
+            "--evaluate",
+            is_flag=True,
+            group="Evaluation",
+            help="Classify labelled texts and print how good the answers are. LABELLED is a JSONL"
+            " file, a CSV file (with --csv), ANSWER=FOLDER, or a folder of folders named after"
+            " answers.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def fit_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --prior and --save-prior, --fit and its options."""
+    for decorate in (
+        option(
+            "--fit-file",
+            "fit_path",
+            metavar="FILE",
+            files=("fit",),
+            group="Honest probabilities",
+            show_default="QUESTION.fit in $XDG_DATA_HOME/sluice or ~/.local/share/sluice",
+            help="The fit, written by --fit and used by every other run.",
+        ),
+        option(
+            "--risk",
+            type=click.FloatRange(0.001, 0.5),
+            metavar="R",
+            group="Honest probabilities",
+            help="With --fit: the threshold at which at most a share R of the accepted answers is"
+            " wrong, with 95 % confidence.",
+        ),
+        option(
+            "--head",
+            is_flag=True,
+            group="Honest probabilities",
+            help="With --fit: insist on trying a linear head on the hidden state; needs 60 labels.",
+        ),
+        option(
+            "--fit",
+            is_flag=True,
+            group="Honest probabilities",
+            help="Fit the question to labelled texts: LABELLED as for --evaluate. Later runs use"
+            " the fit.",
+        ),
+        option(
+            "--save-prior",
+            metavar="FILE",
+            group="Honest probabilities",
+            help="Write the prior that was found, for a later --prior FILE.",
+        ),
+        option(
+            "--prior",
+            metavar="KIND|FILE",
+            files=("prior", "txt", "jsonl"),
+            words=("none", "content-free", "texts"),
+            group="Honest probabilities",
+            show_default="the question's",
+            help="Divide the probabilities by what the answers get on average: for content-free"
+            " inputs, over all the texts, over the texts in FILE, or as saved in FILE.",
         ),
     ):
         function = decorate(function)

@@ -10,12 +10,18 @@ if sys.argv[1:2] == ["--long"]:  # if it knows all options, this classifies and 
 
 from .. import cli  # first: an interrupt during the other imports is silent
 from .. import stream
+from ..faults import data_error
 from ..classify.setup import Setup
+from ..classify.plan import STDIN, Texts
 import click
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 @cli.command()
-@cli.argument("file", required=False, metavar="[FILE]", callback=cli.not_with_file)
+@cli.argument("files", nargs=-1, metavar="[FILE]...", callback=cli.not_with_file)
 @cli.option(
     "-m",
     "--model",
@@ -30,12 +36,22 @@ import click
     "-q",
     "--question",
     "asked",
-    default="spam",
+    multiple=True,
     metavar="Q",
     files=("yaml", "yml"),
     words=("spam", "language-is-english", "urgent", "sentiment"),
     group="Model",
-    help="Name of a bundled question, or path of a YAML file.",
+    show_default="spam",
+    help=(
+        "Name of a bundled question, or path of a YAML file. Repeatable: each text is asked all of"
+        " them."
+    ),
+)
+@cli.option(
+    "--answers",
+    metavar="A,B",
+    group="Model",
+    help="Answers, 2 to 255 with commas between, to the question whose text -q gives.",
 )
 @cli.text_option("Read FILE as standard input.")
 @cli.option(
@@ -56,12 +72,15 @@ import click
     group="Output",
     help="Copy the message from stdin to stdout and add X-Spam headers.",
 )
-@cli.option("--json", "as_json", is_flag=True, group="Output", help="Print one JSON object.")
+@cli.option(
+    "--json", "as_json", is_flag=True, group="Output", help="Print a JSON object for each text."
+)
 @cli.option(
     "--jsonl",
     is_flag=True,
     group="Output",
-    help="Read JSON objects with id and text, one per line; print one for each.",
+    help="Read JSON objects with id and text, one per line; print one for each. With --json: all"
+    " there is to say.",
 )
 @cli.option(
     "--mass",
@@ -72,7 +91,12 @@ import click
         " possible outputs."
     ),
 )
+@cli.texts_options
+@cli.why_options
+@cli.receipt_options
 @cli.calibration_options
+@cli.evaluate_options
+@cli.fit_options
 @cli.option(
     "--cache",
     "cache_dir",
@@ -88,10 +112,11 @@ import click
 @cli.huge_pages_option
 @cli.verbose_option
 def main(
-    file: str | None,
+    files: tuple[str, ...],
     model: str | None,
     vocab_file: str | None,
-    asked: str,
+    asked: tuple[str, ...],
+    answers: str | None,
     mail: bool,
     long: bool,
     pass_through: bool,
@@ -111,25 +136,78 @@ def main(
     forget: bool,
     calibration_file: str | None,
     no_calibration: bool,
+    recursive: bool,
+    mbox: bool,
+    each: str | None,
+    column: str | None,
+    as_text: bool,
+    null: bool,
+    select: str | None,
+    state_file: str | None,
+    why: bool,
+    top: int | None,
+    spans: int | None,
+    counterfactual: bool,
+    html: str | None,
+    receipt: str | None,
+    receipt_key: str | None,
+    verify: str | None,
+    evaluate: bool,
+    label_column: str | None,
+    compared: str | None,
+    prior: str | None,
+    save_prior: str | None,
+    fit: bool,
+    head: bool,
+    risk: float | None,
+    fit_path: str | None,
 ) -> None:
     """Classify a text with a language model.
 
     SYNOPSIS
       classify [OPTIONS] [FILE]
-      classify --jsonl|--pass-through [OPTIONS] <input
+      classify [OPTIONS] FOLDER|MBOX|FILE FILE...
+      classify --each line|--csv COLUMN|--jsonl|--mbox [OPTIONS] [FILE]
+      classify --pass-through [OPTIONS] <message
+      classify --fit [--risk R] [OPTIONS] LABELLED...
       classify --listen SOCKET [OPTIONS]
+      classify --why [OPTIONS] [FILE]
+      classify --verify RECEIPTS [OPTIONS] [FILE...]
+      classify --evaluate [OPTIONS] LABELLED...
 
     DESCRIPTION
       Read FILE or stdin and print one line: a label and its probability. A question, a YAML file,
       defines the prompt, the labels and a threshold for each label; it may also name the model. If
       the most likely label is below its threshold, print "unsure" and the probability of the first
       label; so for a message that has neither text nor links. Bundled questions: spam (the
-      default), and for any chat model language-is-english, urgent and sentiment. Long input is
-      truncated to its first and last tokens.
+      default), and for any chat model language-is-english, urgent and sentiment. -q 'Is this
+      urgent?' --answers yes,no needs no file. Long input is truncated to its first and last tokens.
+
+      With several questions, each text gets a line for each: question, label and probability, with
+      tabs between. Each answer is that of the question asked alone. Questions whose prompts have
+      the text first process it once.
+
+      Many texts are a folder, an mbox, several FILEs, or what an option says. Each text gets a
+      line: its name, the label and the probability, with tabs between. A folder stands for its
+      files, a Maildir for the messages in cur and new. A FILE that begins with a From line and has
+      a further dated one behind an empty line is an mbox; its messages are FILE:1, FILE:2 ...
+      Messages on stdin are split with --mbox only. Lines of --each line are -:1, -:2 ...
+
+      --csv COLUMN reads a table with a header (CSV or TSV, UTF-8 or UTF-16) and prints it with more
+      columns: QUESTION with the label, and QUESTION_p_LABEL with the probability of each label.
 
       --jsonl reads objects {"id": ..., "text": ...}, one per line. For each it prints an object at
-      once: id, answer (the label) and score (its probability), or id and error. With --mail, text
-      is a message whose bytes are written as characters of Latin-1.
+      once: id, answer (the label), score (its probability) and p (the probability of each label),
+      or id and error. With --mail, text is a message whose bytes are written as characters of
+      Latin-1. --json prints an object per text with all there is to say, also with --jsonl.
+
+      --select ANSWER prints the texts that got this answer: lines, objects, rows and messages as
+      they came, files by their names. QUESTION=ANSWER where there are several questions.
+
+      A text that cannot be classified does not stop the others. It is named on stderr, its label is
+      "error", and the exit status is 65. An empty line or field has the label "-". With --state
+      FILE, a run that was killed goes on where it was, if it is started again with the same
+      options and >>OUTPUT. A FILE that is a table or binary is refused as a text; --text insists.
 
       --pass-through reads a message of any size and prints it with the new headers X-Spam-Flag,
       X-Spam-Score and X-Spam-Status at the top. X-Spam headers that the message already had are
@@ -143,6 +221,43 @@ def main(
       the last 10,000 texts. A damaged file, or one of another model, is ignored with a message on
       stderr.
 
+      --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
+      and every bit of the log probabilities. --verify RECEIPTS classifies the same texts again, by
+      the same options, and prints for each NAME, "same", "differs" or "unknown" (no receipt of
+      this text), the line of its receipt, and the digest of the calibration then. A text is known
+      by its digest, not by its name. Receipts are the same on every processor, with any number of
+      threads; a later --learn does not change the log probabilities.
+
+      --why leaves out each line of the text in turn, or each sentence of a text with one line, and
+      prints how much the log-odds of the answer fall by that (+: the line speaks for the answer).
+      Of a message these are the lines that mail-text prints. Each text with a line left out is
+      classified as if it had been given. --counterfactual adds lines without which the answer is
+      another, if there are any. Colours: on a terminal, unless $NO_COLOR is set.
+      --evaluate classifies texts whose answers are known. It prints accuracy, area under the ROC
+      curve, Brier score, log loss, calibration error (ECE), coverage at the thresholds, and for
+      each answer precision, recall and F1, all with 95 % bootstrap intervals; and the confusion
+      matrix. LABELLED is a file of JSON objects with text and answer (or label), a table (--csv
+      COLUMN --label COLUMN), ANSWER=PATH of a file, mbox, Maildir or folder, or a folder of folders
+      named after answers. The question's aliases are labels, too: of spam, spam and ham. --json
+      prints an object. --html writes a page with ROC and reliability curves, a histogram, and the
+      worst mistakes with their texts. --compare evaluates another model, question or calibration on
+      the same texts: the differences with paired intervals, and McNemar's exact test.
+
+      --prior corrects what the model prefers whatever the text says, without labels: it divides the
+      probability of each answer by what the answer gets on average, over content-free inputs, over
+      all the texts (which are then read before the first is printed), or over those in a file.
+      "texts" assumes that the answers are about equally frequent.
+
+      --fit reads labelled texts, fits the question to them as far as cross-validation says that it
+      helps, prints the figures, and writes a file (mode 0600) that every later run uses: scale and
+      biases of the calibration or, with 60 labels or more, a linear head on the model's last hidden
+      state. --risk 0.01 also finds the threshold at which accepted answers are wrong in at most
+      1 % of cases, with 95 % confidence; it needs 299 labelled texts, 59 for 5 %. A fit of another
+      model or question is an error (65). --learn refits from a fit without a head.
+
+      Over many texts, a line on stderr at the end says if the answers were improbable among all
+      that the model could write, or if one answer took more than 95 % of 50 texts or more.
+
       The cache holds the parsed question, the model ID and, for a long prompt, the model's state
       after the part before the input. It never holds input.
 
@@ -151,11 +266,13 @@ def main(
       "error WORD". SIGHUP reloads question and model; SIGTERM ends.
 
     EXIT STATUS
-      0   first label (yes); success of --jsonl, --learn, --forget or --pass-through
-      1   another label
+      0   first label (yes) of each question; success with many texts, --learn, --forget, --fit or
+          --pass-through; --select found a text; --verify: all texts have the same bits
+      1   another label; --select found none; --verify: a text differs or is unknown
       2   unsure
       64  usage error
-      65  invalid question, model or input; empty input; invalid lines; nothing to forget
+      65  invalid question, model or input; empty input; some texts have errors; nothing to forget;
+          a text of one sentence for --why; a damaged receipt, or none of this model and question
       66  no such file
       69  unsupported model or arithmetic
       73  cannot create the file or socket
@@ -168,68 +285,248 @@ def main(
     EXAMPLES
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
+      classify --select yes -0 Maildir | xargs -0 mv -t Maildir/.Junk/cur
+      classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
+      classify -m m.gguf -q urgent --each line --select yes <log || echo none
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
+      classify --evaluate --html report.html spam=Maildir/.Junk ham=Maildir
+      classify -m m.gguf -q team.yaml --prior texts --csv body tickets.csv
+      classify -m m.gguf -q team.yaml --fit labelled.jsonl
 
     SEE ALSO
       mail-filter, mail-text, generate
     """
     began = time.monotonic()
-    cli.only_one(long=long, as_json=as_json, jsonl=jsonl, listen=listen, pass_through=pass_through)
-    cli.only_one(file=file, jsonl=jsonl, listen=listen, pass_through=pass_through)
+    cli.only_one(long=long, as_json=as_json, listen=listen, pass_through=pass_through)
+    cli.only_one(files=files, listen=listen, pass_through=pass_through)
+    cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
+    cli.only_one(why=why, verify=verify, long=long, listen=listen, pass_through=pass_through)
     cli.refuse(
-        mass and not (jsonl or as_json),
-        "--mass: needs --json or --jsonl",
+        not why and (top or spans or counterfactual), "--top, --spans, --counterfactual: need --why"
     )
+    cli.only_one(verify=verify, receipt=receipt, listen=listen, pass_through=pass_through)
+    cli.only_one(verify=verify, long=long, select=select is not None, state=state_file)
+    cli.refuse(
+        receipt_key and not (receipt or verify), "--receipt-key: needs --receipt or --verify"
+    )
+    cli.refuse(mass and not (jsonl or as_json), "--mass: needs --json or --jsonl")
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
+    cli.refuse(
+        answers is not None and len(asked) != 1,
+        "--answers: needs exactly one -q, the text of a question",
+    )
+    for name, value in ("label", label_column), ("compare", compared):
+        cli.refuse(
+            value is not None and not (evaluate or fit and name == "label"),
+            f"--{name}: needs --evaluate",
+        )
+    cli.refuse(html is not None and not (why or evaluate), "--html: needs --why or --evaluate")
+    cli.refuse(not fit and (head or risk is not None), "--head and --risk: need --fit")
+    cli.refuse(
+        prior not in (None, "none")
+        and (learn is not None or forget or calibration_file or fit_path),
+        "--prior excludes --learn, --forget, --calibration and --fit-file",
+    )
+    named = None if answers is None else [word.strip() for word in answers.split(",")]
     is_learning = forget or learn is not None
-    setup = Setup(
-        asked,
-        model,
-        cache_dir,
-        no_cache,
-        calibration_file,
-        no_calibration,
-        threads,
-        as_mail=mail or pass_through,
+    options: dict[str, Any] = dict(
+        asked=asked or ("spam",),
+        model=model,
+        cache_dir=cache_dir,
+        no_cache=no_cache,
+        calibration_file=calibration_file,
+        no_calibration=no_calibration,
+        threads=threads,
+        as_mail=mail or mbox or pass_through,
         mass=mass,
         arithmetic=arithmetic,
         vocab=vocab_file,
         huge_pages=huge_pages,
         say=None if is_learning else cli.say,
+        answers=named,
+        fit_path=fit_path,
+        prior=prior,
     )
+    if evaluate:
+        cli.only_one(evaluate=True, listen=listen, pass_through=pass_through, learn=learn)
+        cli.only_one(evaluate=True, jsonl=jsonl, long=long, each=each, select=select)
+        cli.only_one(evaluate=True, forget=forget, state=state_file, null=null)
+        cli.only_one(evaluate=True, why=why, verify=verify, receipt=receipt)
+        cli.refuse(not files, "--evaluate: needs LABELLED texts")
+        forms = column, label_column, mail, recursive, mbox, as_text
+        cli.refuse(prior == "texts" or save_prior, "--evaluate: save a prior before, then name it")
+        return _evaluate(options, files, forms, as_json, html, compared)
+    if fit:
+        cli.only_one(fit=True, listen=listen, pass_through=pass_through, learn=learn)
+        cli.only_one(fit=True, jsonl=jsonl, long=long, each=each, select=select)
+        cli.only_one(fit=True, forget=forget, state=state_file, null=null)
+        cli.only_one(fit=True, why=why, verify=verify, receipt=receipt)
+        cli.only_one(fit=True, prior=prior, save_prior=save_prior, no_calibration=no_calibration)
+        cli.refuse(not files, "--fit: needs LABELLED texts")
+        forms = column, label_column, mail, recursive, mbox, as_text
+        return _fit(options, files, forms, (head, risk), as_json)
+    texts = Texts(
+        files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json
+    )
+    options["as_mail"] |= texts.are_messages()
+    are_many = texts.are_many()
+    setup = Setup(**options)
+    if prior or save_prior:
+        from ..classify import priors
+
+        priors.check_options(prior, save_prior, are_many, bool(state_file))
     learns = None
     if is_learning:
         from ..classify import learning
 
-        is_many = jsonl or listen or pass_through
-        learns = learning.learner(setup.calibration_file, learn, forget, is_many, no_calibration)
-    if listen:
-        from ..serve import worker
+        learns = learning.learner(
+            setup.calibration_file,
+            learn,
+            forget,
+            are_many or listen or pass_through or len(asked) > 1,
+            no_calibration,
+        )
+    if listen or pass_through:
+        cli.refuse(are_many, "the options of many texts exclude --listen and --pass-through")
+        if listen:
+            from ..serve import worker
 
-        load = lambda: setup.classifier(threads=1)
-        worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
-    if pass_through:
+            load = lambda: setup.classifier(threads=1)
+            worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
         from ..serve import pass_through as passing
 
         return passing.run(setup.classifier)
-    q = setup.question()
-    # before the model is opened: empty input ends at once
-    data = b"" if jsonl else setup.read_input(q, file)
-    c = setup.classifier(q)
-    if jsonl:
-        from ..classify import report
+    cli.refuse(learns and (receipt or verify), "--learn and --forget leave no receipt")
+    cli.refuse(why and (learns or are_many or len(asked) > 1), "--why: one text, one question")
+    if html:
+        from ..classify import why_page
 
-        return report.answer(c)
-    v = learns(c, data) if learns else c.ask(data)
+        why_page.check(html, *files, model)
+    log = key = None
+    if receipt or verify:
+        from ..classify import receipts
+
+        key = receipts.read_key(receipt_key)
+        log = receipts.Log(receipt, key) if receipt else None
+    questions = setup.questions()
+    cli.refuse(
+        len(questions) > 1 and (long or learns), "--long, --learn and --forget: need one question"
+    )
+    cli.refuse(len(questions) > 1 and save_prior, "--save-prior: needs one question")
+    if verify:
+        return _verify(texts, setup.panel(questions), verify, key, verbose)
+    cli.refuse(why and len(questions) > 1, "--why: one text, one question")
+    if are_many:
+        cli.refuse(long, "--long: for one text")
+        return _many(texts, setup.panel(questions), log, save_prior)
+    # before the model is opened: empty input ends at once
+    data = setup.read_input(questions, files[0] if files else None, as_text)
+    panel = setup.panel(questions)
+    c = panel.first
+    if save_prior:
+        priors.save(save_prior, c)
+    explained = _explain(c, data, counterfactual, spans) if why else None
+    verdicts = (
+        [learns(c, data)] if learns else [explained.verdict] if explained else panel.ask(data)
+    )
+    if log:
+        log.add(panel.classifiers, verdicts, files[0] if files else STDIN, data)
+    v = verdicts[0]
     ms = 1e3 * (time.monotonic() - began)
-    line = c.line(v, v.answer) if long else f"{v.answer} {v.score:.3f}\n".encode()
     if as_json:
         from ..classify import report
 
-        line = report.dump(report.whole(c, v, ms))
+        fields = report.of_all(panel, verdicts, True, ms)
+        if explained:
+            from ..classify import why_text
+
+            fields["why"] = why_text.fields(explained, top)
+        line = report.dump(fields)
+    elif long:
+        line = c.line(v, v.answer)
+    else:
+        line = panel.lines(verdicts)
+        if explained:
+            from ..classify import why_text
+
+            line += why_text.lines(explained, top, why_text.is_coloured(1))
+    if html and explained:
+        why_page.write(html, c, explained, files[0] if files else "standard input", top)
     stream.write_all(1, line)
     if verbose:
         cli.report(
             tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.cache_state, ms=ms
         )
-    raise click.exceptions.Exit(0 if learns else c.status(v))
+    raise click.exceptions.Exit(0 if learns else panel.status(verdicts))
+
+
+def _explain(c, data, counterfactual, spans):
+    from ..classify import why
+    from ..cli import progress
+
+    with progress.shown("leaving out", len(data)) as advance:
+        last = 0
+
+        def show(n: int, of: int) -> None:
+            nonlocal last
+            advance(len(data) * n // of - last)
+            last = len(data) * n // of
+
+        return why.explain(c, data, counterfactual, spans or why.MAX_SPANS, show)
+
+
+def _many(texts, panel, log, save_prior):
+    from ..classify import many
+    from ..cli import progress
+
+    note = log and (
+        lambda item, found: log.add(panel.classifiers, found, item.name, item.data, item.id)
+    )
+    with progress.Texts(texts.count) as bar:
+        code = many.run(texts, panel, bar.say, bar.advance, note, save_prior)
+    raise click.exceptions.Exit(code)
+
+
+def _verify(texts, panel, path, key, verbose):
+    from ..classify import verify
+    from ..cli import progress
+
+    with progress.Texts(texts.count) as bar:
+        code, book = verify.run(texts, panel, path, key, bar.say, bar.advance)
+    if verbose:
+        cli.report(receipts=book.n, compared=book.n_seen)
+    raise click.exceptions.Exit(code)
+
+
+def _evaluate(options, words, forms, as_json, html, compared):
+    from ..cli import progress
+    from ..evaluate import run as evaluation
+    from ..texts.labelled import Labelled
+
+    evaluation.run(
+        lambda **changes: Setup(**{**options, **changes}),
+        lambda q: Labelled(words, q, *forms),
+        progress.Texts,
+        as_json,
+        html,
+        compared,
+    )
+
+
+def _fit(options, words, forms, how, as_json):
+    from ..classify import fits, report
+    from ..cli import progress
+    from ..texts.labelled import Labelled
+
+    setup = Setup(**options, ignores_fit=True)
+    q = setup.question()
+    path = setup.fit_path(q)
+    cli.refuse(not path, "--fit: a question without a file needs --fit-file FILE")
+    labelled = Labelled(words, q, *forms)
+    setup.as_mail |= labelled.are_messages
+    c = setup.classifier(q)
+    with progress.Texts(lambda: labelled.n) as bar:
+        fields, n_bad = fits.run(c, labelled, words[0], path, *how, bar.say, bar.advance)
+    stream.write_all(1, report.dump(fields) if as_json else fits.table(fields, path))
+    if n_bad:
+        raise data_error(words[0], f"{n_bad} labelled texts could not be used; see above")

@@ -14,6 +14,7 @@ import click
 COMMANDS = {
     "Everyday": {
         "classify": "classify a text with a language model",
+        "decide": "answer typed questions about a state, as JSON",
         "generate": "generate text from a prompt",
         "chat": "chat with a model, at a terminal or through pipes",
         "tokenize": "convert text to tokens, or tokens to text",

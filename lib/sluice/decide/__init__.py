@@ -1,0 +1,1 @@
+"""`decide`: typed questions about a state, in JSON."""

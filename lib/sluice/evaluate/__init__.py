@@ -1,0 +1,1 @@
+"""Evaluation of `classify` on labelled texts: figures, intervals, comparison, report and page."""

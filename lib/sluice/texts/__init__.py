@@ -1,0 +1,1 @@
+"""Many texts to classify: from folders, mboxes, lines and tables."""
