@@ -310,7 +310,8 @@ def test_lines_hold_whole_mails_as_latin_1(models, tmp_path):
         single = json.loads(classify(models, "-q", q, "--json", input=m).stdout)
         assert (o["answer"], o["score"]) == (single["answer"], single["score"])
     assert json.loads(classify(models, "-q", q, "--json", input=raw[2]).stdout)["reasons"] == [
-        "empty"
+        "empty",
+        "no-text",
     ]
 
 

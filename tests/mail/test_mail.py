@@ -36,8 +36,8 @@ REASONS = {
 # sha256 of the texts of the archive's mails in its order, as they are and folded; they are libxml2
 # 2.14's, which lxml 6 brings
 SPAMASSASSIN = (
-    "250029cab17eef73cc037d8160abd1440c4485d880cd0002d5896be1dfc24fa9",
-    "8a50065c3a72b7e82af0cc0272179b716b73de6485042ad119600afa158b8a4e",
+    "39c19146f541e02c67eba9656ad2297adac3d4c62178a576eb17ba8e2008427c",
+    "028c6d296bf660532a92a3ce3e46a62769b29d3558112dfcaac67439c4e721ac",
 )
 
 
@@ -113,6 +113,7 @@ def test_mail_text_cut_between_characters():
         (b"Subject: x\nno empty line", b"Subject: x\n\nno empty line\n"),
         (b"From a@b Mon Jan  1 00:00:00 2001\nSubject: x\n\ny\n", b"Subject: x\n\ny\n"),
         (b"From a@b Mon Jan  1 00:00:00 2001\nX-Y: z\n\ny\n", b"y\n"),
+        (b"From 5 to 2 I work.\n", b"From 5 to 2 I work.\n"),
         (b"\xef\xbb\xbfSubject: x\n\ny", b"Subject: x\n\ny\n"),
         (b"Subject: x\r\rbare\rCR", b"Subject: x\n\nbare\nCR\n"),
         (b"Subject: x\r\n\r\nCRLF\r\n", b"Subject: x\n\nCRLF\n"),
@@ -151,7 +152,7 @@ def test_mail_text_of(data, text):
     [
         ("a \t\xa0\u3000 b\r\nc\x0bd\u2028e", "a b\nc\nd\ne", 0),
         ("\n\n a\n \n\t\n\nb \n", "a\n\nb", 0),
-        ("f\u200br\xade\u2060e\ufeff V\u202eI\U000e0041\ufe0fAGRA\u200d", "free VIAGRA", 8),
+        ("f\u200br\xade\u2060e\ufeff V\u202eI\U000e0041\ufe0fAGRA\u200d", "free VARGAI", 8),
         ("a\x00b\x1bc\x7fd\x9fe\ufffef", "abcdef", 0),
         (
             "!!!! ---- ___ ....... aaaaa 11111 \u2500\u2500\u2500\u2500",
@@ -335,7 +336,9 @@ def test_alternative_shows_what_a_client_shows():
 
     assert alternative(("text/plain", "plain"), ("text/html", "<p>html")) == "html"
     assert alternative(("text/html", "<p>html"), ("text/plain", "plain")) == "plain"
-    assert alternative(("text/plain", "plain"), ("text/html", "<img src=x>")) == "plain"
+    assert alternative(("text/plain", "plain"), ("text/html", "<img src=x>")) == ""
+    assert alternative(("text/plain", "plain"), ("text/html", "<p hidden>x")) == ""
+    assert alternative(("text/plain", "plain"), ("text/html", "<html><p><br></html>")) == "plain"
     assert (
         alternative(("text/plain", "plain"), ("text/html", "<p>html"), ("text/calendar", "BEGIN"))
         == "html"
@@ -505,7 +508,6 @@ def test_charset(charset, data):
 @pytest.mark.parametrize(
     "charset",
     [
-        "utf-7",
         "idna",
         "punycode",
         "unicode_escape",
@@ -755,6 +757,19 @@ def test_boundary_that_is_too_long():
 
 
 MB10 = 10_000_000
+HTML = b"Subject: x\nContent-Type: text/html\n\n"
+UTF8 = b"Subject: x\nContent-Type: text/plain; charset=utf-8\n\n"
+SIGNED = b"Content-Type: application/pkcs7-mime\nContent-Transfer-Encoding: base64\n\n"
+
+
+def sheet(selector, n=1500):
+    """A style sheet of selectors, each with its numbers in it."""
+    count = selector.count(b"%d")
+    return b"<style>%s</style>" % b"".join(
+        (selector + b"{color:#fff}") % ((i,) * count) for i in range(n)
+    )
+
+
 HUGE = {
     "newlines": b"Subject: x\n\n" + b"\n" * MB10,
     "nul": b"Subject: x\n\n" + b"\0" * MB10,
@@ -808,6 +823,36 @@ HUGE = {
         )
     ),
     "messages": b"Subject: x\n" + b"Content-Type: message/rfc822\n\n" * (MB10 // 30),
+    "sheet": HTML + sheet(b".a%d .b%d>.c%d") + b"<div class='a1 b2 c3'>x" * (MB10 // 24),
+    "sheets": HTML + b"<style>x</style>" * (MB10 // 16),
+    "every element": HTML
+    + b"<style>%s</style>" % (b"* * *{color:red}" * 9000)
+    + b"<p>x" * (MB10 // 4),
+    "tests of attributes": (
+        HTML
+        + sheet(b"[style*='%d']:not([title~='%d'])>[id$='%d']")
+        + b"".join(b"<p style='color:#%06x' title=x>x" % i for i in range(14000))
+    ),
+    "classes": HTML + sheet(b".a%d.b%d.c%d") + b"<p class='%s'>x" % (b"c1 a2 b3 " * 50000),
+    "braces": HTML + b"<style>" + b"{" * MB10,
+    "selectors": HTML + b"<style>" + b"a:not(" * (MB10 // 6),
+    "strings": HTML + b"<style>" + b'"\\' * (MB10 // 2),
+    "calculated": HTML + b"<p style='left:calc((((1px*2) + ;overflow:hidden'>x" * (MB10 // 50),
+    "pictures": HTML + b"<img alt='x y z'>" * (MB10 // 17),
+    "overrides": UTF8 + b"\xe2\x80\xaea\xe2\x80\xad" * (MB10 // 7),
+    "turned elements": HTML + b"<bdo dir=rtl>x<bdo dir=ltr>" * (MB10 // 27),
+    "flowed": UTF8.replace(b"\n\n", b"; format=flowed; delsp=yes\n\n") + b"a \n" * (MB10 // 3),
+    "enriched": b"Content-Type: text/enriched\n\n" + b"<color><<<param>" * (MB10 // 16),
+    "calendar": b"Content-Type: text/calendar\n\n" + b'BEGIN:VEVENT\nSUMMARY;a="b;' * (MB10 // 26),
+    "parameters of a calendar": b"Content-Type: text/calendar\n\n" + b"A;a=" * (MB10 // 4),
+    "chunks": SIGNED + base64.encodebytes(b"\x30\x80" * (MB10 // 3)),
+    "winmail": (
+        SIGNED.replace(b"pkcs7-mime", b"ms-tnef")
+        + base64.encodebytes(b"\x78\x9f\x3e\x22\0\0" + (b"\2\5\x90" + bytes(8)) * (MB10 // 15))
+    ),
+    "padding": b"Content-Transfer-Encoding: quoted-printable\n\n" + b"= \t" * (MB10 // 3),
+    "cr cr lf": b"Subject: x\n\n" + b"\r\r\n" * (MB10 // 3),
+    "iso-2022-jp": UTF8.replace(b"utf-8", b"iso-2022-jp") + b"\x1b$BF|\xff" * (MB10 // 6),
 }
 
 
@@ -816,7 +861,7 @@ HUGE = {
 def test_10_mb(name):
     found = read(HUGE[name])
     assert (
-        bool(found.reasons) == (name != "parameters")
+        bool(found.reasons) == (name not in ("parameters", "classes"))
         and len(found.text()) < 4 * message.MAX_ALL_BYTES
     )
 
@@ -974,7 +1019,7 @@ def test_spamassassin_golden(spamassassin):
         n_empty += "empty" in found.reasons
         digest.update(found.text())
         folded.update(found.text(fold=True))
-    assert len(spamassassin) == 4561 and n_empty == 16
+    assert len(spamassassin) == 4561 and n_empty == 9
     assert (digest.hexdigest(), folded.hexdigest()) == SPAMASSASSIN
 
 

@@ -43,7 +43,7 @@ class Verdict:
     mass: probability of all labels' paths among all tokens, or None.
     begin_mass: probability of the tokens that begin an answer, of texts that are sampled, or None.
     hidden: hidden state after the prompt, f32 [n_embd], if the Classifier keeps it, or None.
-    reasons: problems found in a message (see sluice.mail), or None.
+    reasons: problems found in a message (see sluice.mail, inputs.NO_TEXT), or None.
     used: the text that the prompt gets; two parts if its middle is dropped (see inputs.text).
     """
 
@@ -59,7 +59,7 @@ class Verdict:
     mass: float | None
     begin_mass: float | None
     hidden: "Any"
-    reasons: list[str] | None
+    reasons: list[str] | None = None
     used: tuple[bytes, bytes | None]
 
 
@@ -249,14 +249,17 @@ class Classifier:
                     self.n_to_sample -= 1
                     v.begin_mass = self._begin_mass()
         v.log_p = orders.mean(found)
-        self.evaluate(v)
         v.n_tokens, v.n_reused = len(text.tokens) + len(self.prompt.after), n_known
         v.cut, v.reasons, v.used = text.cut, text.reasons, text.used
+        self.evaluate(v)
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
     def evaluate(self, v: "Verdict") -> None:
-        """Set answer, scores and fit of `v` from its log_p and the current calibration."""
+        """Set answer, scores and fit of `v` from its log_p and the current calibration.
+
+        The answer is "unsure" to a message without text and links, whatever its subject says.
+        """
         q, names = self.question, list(self.question.answers)
         v.fit = self.user_calibration and self.user_calibration.fit(self.model.file)
         scale, *bias = v.fit.fitted if v.fit else (q.scale, *(q.bias[name] for name in names))
@@ -265,9 +268,8 @@ class Classifier:
         if q.type == kinds.SCORE:
             best, v.level = kinds.nearest(p), kinds.level(p)
         v.scores = dict(zip(names, p))
-        v.answer, v.score = (
-            (names[best], p[best]) if p[best] >= q.thresholds[names[best]] else (UNSURE, p[0])
-        )
+        is_sure = p[best] >= q.thresholds[names[best]] and inputs.NO_TEXT not in (v.reasons or ())
+        v.answer, v.score = (names[best], p[best]) if is_sure else (UNSURE, p[0])
 
     def line(self, v: "Verdict", name: str | None = None) -> bytes:
         """Return the line of --long: label, P(first label), threshold, model ID (16 hex digits).

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MAIL_BYTES = (16 << 20) + 1  # one more than sluice.mail reads, so that it reports the cut
 END_BYTES = 128 << 10
+NO_TEXT = "no-text"  # the reason of "unsure" for a message in which there is nothing to read
 
 
 def read(fd: "Any", is_mail: bool, read_some: "Callable[[Any], bytes]" = stream.read_some) -> bytes:
@@ -50,13 +51,15 @@ def text(data: bytes, is_mail: bool, fold: bool) -> tuple[bytes, bytes | None, l
     """Convert an input to (text, rest, reasons).
 
     text: the whole text, or that of the head if the middle is dropped. rest: the text of the tail
-    in that case, else None. reasons: the problems that sluice.mail found in a message, or None.
+    in that case, else None. reasons: the problems that sluice.mail found in a message, and NO_TEXT
+    where it has neither text nor links; or None.
     """
     if is_mail:
         from ..mail import message
 
         found = message.read(data[:MAIL_BYTES])
-        return found.text(fold=fold), None, found.reasons
+        is_read = found.body or found.links
+        return found.text(fold=fold), None, found.reasons + ([] if is_read else [NO_TEXT])
     if len(data) <= 2 * END_BYTES:
         return form(data, fold), None, None
     return form(data[:END_BYTES], fold), form(data[-END_BYTES:], fold), None

@@ -179,9 +179,9 @@ def main(
       Read FILE or stdin and print one line: a label and its probability. A question, a YAML file,
       defines the prompt, the labels and a threshold for each label; it may also name the model. If
       the most likely label is below its threshold, print "unsure" and the probability of the first
-      label. Bundled questions: spam (the default), and for any chat model language-is-english,
-      urgent and sentiment. -q 'Is this urgent?' --answers yes,no needs no file. Long input is
-      truncated to its first and last tokens.
+      label; so for a message that has neither text nor links. Bundled questions: spam (the
+      default), and for any chat model language-is-english, urgent and sentiment. -q 'Is this
+      urgent?' --answers yes,no needs no file. Long input is truncated to its first and last tokens.
 
       With several questions, each text gets a line for each: question, label and probability, with
       tabs between. Each answer is that of the question asked alone. Questions whose prompts have

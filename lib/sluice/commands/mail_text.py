@@ -36,8 +36,14 @@ import click
         " punctuation, the body in one line."
     ),
 )
+@cli.option(
+    "--attachments",
+    is_flag=True,
+    group="Input",
+    help="Show the text of messages that are attached, too.",
+)
 @cli.verbose_option
-def main(max_bytes: int, body: bool, normalize: bool, verbose: bool) -> None:
+def main(max_bytes: int, body: bool, normalize: bool, attachments: bool, verbose: bool) -> None:
     """Convert a message to the text that its reader sees.
 
     SYNOPSIS
@@ -49,9 +55,12 @@ def main(max_bytes: int, body: bool, normalize: bool, verbose: bool) -> None:
       the lines From, Subject, Links (hosts) and Files (names of attachments), an empty line, and
       the body.
 
-      Hidden parts of HTML and invisible characters are omitted. Of several alternatives the one
-      that a mail client shows is used. Nothing is opened or fetched. Any bytes are valid input and
-      give status 0. -v prints counts of omitted parts, and a list of problems as reason.
+      Hidden parts of HTML and invisible characters are omitted; the message's style sheets are
+      applied. Of several alternatives the one that a mail client shows is used. Alternative texts
+      of pictures, calendar parts and opaque S/MIME signatures are read. Attachments are named, not
+      opened; --attachments adds the text of those that are messages. Nothing is fetched. Any bytes
+      are valid input and give status 0. -v prints counts of omitted parts, and a list of problems
+      as reason.
 
     EXIT STATUS
       0   success
@@ -68,7 +77,7 @@ def main(max_bytes: int, body: bool, normalize: bool, verbose: bool) -> None:
     """
     start = time.perf_counter()
     data = stream.read_exactly(0, message.MAX_BYTES + 1)
-    found = message.read(data)
+    found = message.read(data, attached=attachments)
     text = found.text(max_bytes, head=not body, fold=normalize)
     stream.write_all(1, text)
     if verbose:

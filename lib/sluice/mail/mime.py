@@ -53,6 +53,8 @@ MAIL_FIELDS = frozenset(
     " sender delivered-to content-transfer-encoding dkim-signature in-reply-to references"
     " x-mailer".split()
 )
+BINARY = "application/octet-stream"
+SIGNED = frozenset(("application/pkcs7-mime", "application/x-pkcs7-mime"))
 # wherever they stand: they say what a reader sees
 KEPT_FIELDS = MAIL_FIELDS | {"content-disposition"}
 
@@ -89,9 +91,10 @@ class Part(Message):
             if name not in KEPT_FIELDS:
                 return
         if name not in self.fields:
-            self.fields[name] = value = (
-                value.replace("\r", "").replace("\n", "")[:MAX_VALUE].strip(" \t")
-            )
+            value = value.replace("\r", "").replace("\n", "")[:MAX_VALUE].strip(" \t")
+            if name == "content-type" and value.startswith('"'):
+                value = _unquoted(value)
+            self.fields[name] = value
             super().set_raw(name, value)
         elif name == "content-type":
             self.tree.reasons.add("ambiguous")
@@ -161,10 +164,27 @@ class Part(Message):
     def encoding(self) -> str:
         return _word(self.fields.get("content-transfer-encoding", "")).strip(" \t\"'")
 
+    @property
+    def charset(self) -> str:
+        """The character set that the part names, or else the first part within that names one."""
+        work: list[Part] = [self]
+        while work:
+            part = work.pop()
+            found: str = part.params.get("charset", "")
+            if found:
+                return found
+            work += reversed(part.children)
+        return ""
+
     def is_message(self) -> bool:
-        return (
-            self.kind in ("message/rfc822", "message/global") and self.disposition != "attachment"
+        """Whether it is a message that is shown, rather than a file."""
+        return self.kind in ("message/rfc822", "message/global") and (
+            self.disposition != "attachment" or self.tree.opens_attached
         )
+
+    def is_signed(self) -> bool:
+        """Whether it is an S/MIME signature around its message, which is its child then."""
+        return self.kind in SIGNED or self.kind == BINARY and self.name.lower().endswith(".p7m")
 
     def _parameters(self, field: str) -> tuple[str, dict[str, str]]:
         """(the value, {name: parameter}) of a field, once."""
@@ -193,7 +213,13 @@ class Part(Message):
 
 def _word(value: str) -> str:
     """What a field says before its parameters, in lower case."""
-    return _without_comments(value).partition(";")[0].strip().lower()
+    return _without_comments(value).partition(";")[0].strip(" \t\"'").lower()
+
+
+def _unquoted(value: str) -> str:
+    """A field's value without the quotes that are around its type, or around all of it."""
+    quoted, _, rest = value[1:].partition('"')
+    return quoted + rest
 
 
 def _without_comments(value: str) -> str:
@@ -222,8 +248,9 @@ def _plain(value: "Any") -> "Any":
 class _Tree:
     """What is counted while a message is parsed."""
 
-    def __init__(self) -> None:
+    def __init__(self, opens_attached: bool = False) -> None:
         self.reasons, self.n_parts, self.left_lines = set(), 1, MAX_LINES
+        self.opens_attached = opens_attached
 
     def feed(self, data: bytes, depth: int) -> "Part":
         """The Part in `data` (bytes), which lies at this depth."""
@@ -255,15 +282,18 @@ class _Tree:
         return data
 
 
-def parse(data: bytes) -> "tuple[Part, int, set[str], bool]":
+def parse(data: bytes, opens_attached: bool = False) -> "tuple[Part, int, set[str], bool]":
     """(root Part, number of parts, set of reasons, whether a header was there) of a message: bytes
     with LF line ends.
 
+    opens_attached: messages that are attached are parsed, too.
+
     What is found out when a part is looked at, of its parameters, comes into the set then.
     """
-    tree, is_mbox = _Tree(), False
+    tree, is_mbox = _Tree(opens_attached), False
     data = data.removeprefix(b"\xef\xbb\xbf")
-    if data.startswith((b"From ", b">From ")):
+    # such a line alone is a text
+    if data.startswith((b"From ", b">From ")) and data.partition(b"\n")[2].strip():
         data, is_mbox = data.partition(b"\n")[2], True
     root = tree.feed(_without_spaces_before_colons(data), 0)
     has_header = is_mbox or not MAIL_FIELDS.isdisjoint(root.fields)
@@ -293,8 +323,8 @@ def _without_spaces_before_colons(data: bytes) -> bytes:
 
 
 def _look_again(tree: "_Tree", part: "Part") -> None:
-    """Parse what the parser could not: a multipart with an unknown boundary, a message in
-    base64.
+    """Parse what the parser could not: a multipart with an unknown boundary, a message in base64,
+    one in an S/MIME signature, one that is called a file.
     """
     if part.depth >= MAX_DEPTH:
         return
@@ -316,10 +346,44 @@ def _look_again(tree: "_Tree", part: "Part") -> None:
         and part.encoding == "base64"
     ):
         # the standard forbids it, senders do it
-        data, _ = transfer.decode(part.children[0].body, "base64", MAX_MESSAGE_BYTES, tree.reasons)
-        part.set_payload(
-            [tree.feed(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), part.depth + 1)]
-        )
+        _put_within(tree, part, part.children[0].body, "base64")
+    elif part.is_signed() and part.body:
+        _put_within(tree, part, part.body, part.encoding, is_signed=True)
+    elif (
+        tree.opens_attached
+        and part.body
+        and part.kind in (BINARY, "application/eml", "application/x-eml")
+        and part.name.lower().endswith(".eml")
+    ):
+        _put_within(tree, part, part.body, part.encoding)
+        part.fixed_kind = "message/rfc822" if part.children else part.kind
+
+
+def _put_within(
+    tree: "_Tree", part: "Part", body: str, encoding: str, is_signed: bool = False
+) -> None:
+    """Parse the message that a body holds, as the only child of its part."""
+    data: bytes | None
+    data, _ = transfer.decode(body, encoding, MAX_MESSAGE_BYTES, tree.reasons)
+    if is_signed:
+        from . import smime
+
+        data = smime.signed_content(data)
+        if data is None:
+            return
+    if not part.children:
+        if tree.n_parts >= MAX_PARTS:
+            tree.reasons.add("parts")
+            return
+        tree.n_parts += 1
+    part.set_payload([tree.feed(with_newlines(data), part.depth + 1)])
+
+
+def with_newlines(data: bytes) -> bytes:
+    """Bytes with LF for each line end: CR LF, CR CR LF, as programs make it that add a CR to what
+    has one, and CR.
+    """
+    return data.replace(b"\r\r\n", b"\n").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _quoted(boundary: str) -> bytes:

@@ -3,6 +3,7 @@
 In this order:
 
     - CR LF, CR, VT, FF, NEL, U+2028 and U+2029 become LF
+    - text whose direction is overridden (U+202E) is put in the order of the eye
     - invisible characters are removed and counted: the soft hyphen, zero-width characters
       and joiners, fillers,
       marks and overrides of direction, variation selectors, tags, the byte order mark inside a text
@@ -49,9 +50,15 @@ def normal(text: str) -> tuple[str, int]:
     if text.isascii():
         text = text.translate(ASCII_CONTROL)
     else:  # these are large to compile
+        if "\u202e" in text:
+            from . import bidi
+
+            n_controls = len(text)
+            text = bidi.displayed(text)
+            n_invisible = n_controls - len(text)
         before = len(text)
         text = re.sub(INVISIBLE, "", text)
-        n_invisible = before - len(text)
+        n_invisible += before - len(text)
         text = re.sub(CONTROL, "", text)
     text = SPACES.sub(" ", text)
     text = EMPTY_LINES.sub("\n\n", LINE_ENDS.sub("\n", text)).strip(" \n")

@@ -22,6 +22,7 @@ NOT_BASE64 = bytes(
 NOT_BASE64_NOR_BLANK = NOT_BASE64.translate(None, b" \t\n\r")
 NOT_IN_TEXT = bytes(set(range(32)) - set(b"\t\n\f\r\x1b"))
 RUN = re.compile(rb"([^=]+)(=*)")
+PADDING = re.compile(rb"=[ \t]+\n")
 NONE = ("", "7bit", "8bit", "binary", "7-bit", "8-bit")
 
 
@@ -79,7 +80,8 @@ def _reads(data: bytes) -> bool:
 
 
 def _quoted_printable(raw: bytes, reasons: set[str]) -> bytes:
-    return binascii.a2b_qp(raw)
+    # blanks behind a soft line end are padding (RFC 2045, 6.7, rule 3)
+    return binascii.a2b_qp(PADDING.sub(b"=\n", raw) if b"= " in raw or b"=\t" in raw else raw)
 
 
 def _uudecode(raw: bytes, reasons: set[str]) -> bytes:
@@ -106,9 +108,11 @@ DECODER = {
 }
 
 
-def header_text(value: str, reasons: set[str]) -> str:
+def header_text(value: str, reasons: set[str], default: str = "") -> str:
     """The characters of a field's value: encoded words of RFC 2047 decoded, also split within a
     character.
+
+    default: the character set of bytes outside of them that are no UTF-8.
     """
     pieces: list[tuple[Any, Any]] = [(value, None)]
     if "=?" in value:
@@ -135,7 +139,7 @@ def header_text(value: str, reasons: set[str]) -> str:
     for data, charset in pieces:
         data = data.encode("latin-1", "replace") if isinstance(data, str) else data
         # RFC 2231 puts a language behind it
-        text, known = charsets.decode(data, (charset or "").partition("*")[0])
+        text, known = charsets.decode(data, (charset or "").partition("*")[0], default=default)
         out.append(text)
         if not known:
             reasons.add("charset")
