@@ -12,6 +12,8 @@ from pathlib import Path
 from conftest import BIN, ROOT, run
 from worker_client import ask
 
+from sluice.serve import receiver
+
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 DATA = [path.read_bytes() for path in MAILS]
 SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
@@ -20,7 +22,7 @@ ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": 
 
 
 class Worker:
-    """`classify --listen` as a process. constants: of serving.py, changed in it. before: Python
+    """`classify --listen` as a process. constants: of serve/, changed in it. before: Python
     lines that it begins with.
     """
 
@@ -31,8 +33,10 @@ class Worker:
         command = [BIN / "classify", "--listen", path, "--workers", n, "--no-cache", *argv]
         if constants or before:
             program = (
-                "import sys\nfrom sluice.serve import"
-                f" connection\nvars(connection).update({constants or {}!r})\n{before}\nsys.argv[0]"
+                "import sys\nfrom sluice.serve import body, connection, receiver, statistics\n"
+                f"for name, value in {constants or {}!r}.items():\n"
+                "    (m,) = [m for m in (body, connection, receiver, statistics) if name in vars(m)]\n"
+                f"    setattr(m, name, value)\n{before}\nsys.argv[0]"
                 " = 'classify'\nfrom sluice import start\nstart.run('classify')"
             )
             command[:1] = [sys.executable, "-I", "-c", program]
@@ -53,6 +57,7 @@ class Worker:
                 ),
                 "its workers",
             )
+            self.receiver()
 
     def wait_for(self, condition, what, seconds=60):
         """What condition() gives as soon as it is true."""
@@ -65,7 +70,12 @@ class Worker:
         return found
 
     def groups(self):
-        return children(self.pid)
+        return [pid for pid in children(self.pid) if name(pid) != receiver.NAME]
+
+    def receiver(self):
+        """Its PID, as soon as there is one."""
+        found = lambda: [pid for pid in children(self.pid) if name(pid) == receiver.NAME]
+        return self.wait_for(found, "receiver")[0]
 
     def workers(self):
         return [pid for group in self.groups() for pid in children(group)]
@@ -118,6 +128,14 @@ def children(pid):
             if int(fields[1]) == pid and fields[0] != "Z":
                 out.append(int(entry))
     return out
+
+
+def name(pid):
+    """What ps calls a process; "" where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def kill(pid):

@@ -103,6 +103,7 @@ def main(
     listen: str | None,
     workers: int | None,
     mode: int | None,
+    stats: str | None,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
@@ -147,7 +148,8 @@ def main(
 
       --listen keeps the model loaded and serves a Unix socket. A client connects, sends one
       message, half-closes and reads one line: that of --long, with yes, no or unsure as label, or
-      "error WORD". SIGHUP reloads question and model; SIGTERM ends.
+      "error WORD". SIGHUP reloads question and model; SIGUSR1 prints counts and times to stderr;
+      SIGTERM ends.
 
     EXIT STATUS
       0   first label (yes); success of --jsonl, --learn, --forget or --pass-through
@@ -180,6 +182,7 @@ def main(
         "--mass: needs --json or --jsonl",
     )
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
+    cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
     setup = Setup(
         asked,
@@ -206,7 +209,7 @@ def main(
         from ..serve import worker
 
         load = lambda: setup.classifier(threads=1)
-        worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
+        worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose, stats)
     if pass_through:
         from ..serve import pass_through as passing
 
