@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -118,6 +120,16 @@ def long_lines():
 
 def children(pid):
     """The living children of a process, from /proc: zombies are not alive."""
+    return [child for child, state in _children(pid) if state != "Z"]
+
+
+def zombies(pid):
+    """The children of a process that have ended, and that it has not waited for."""
+    return [child for child, state in _children(pid) if state == "Z"]
+
+
+def _children(pid):
+    """[(child, the letter of its state)]."""
     out = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -125,8 +137,8 @@ def children(pid):
                 fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if int(fields[1]) == pid and fields[0] != "Z":
-                out.append(int(entry))
+            if int(fields[1]) == pid:
+                out.append((int(entry), fields[0]))
     return out
 
 
@@ -156,6 +168,17 @@ def state(pid):
 
 def is_alive(pid):
     return state(pid) != "Z"
+
+
+def rss(pid):
+    """Resident bytes; of a process that has ended, infinitely many."""
+    try:
+        return (
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+            or math.inf
+        )
+    except (FileNotFoundError, ProcessLookupError):
+        return math.inf
 
 
 def n_open(pid):

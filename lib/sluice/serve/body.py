@@ -4,7 +4,7 @@ Kept are the first HEAD_BYTES and the last TAIL_BYTES (handing.py). The receiver
 whether the question reads messages or texts; the worker does.
 
 The memory of all messages together is bounded: one that exceeds KEPT_BYTES, or comes when all have
-MEMORY bytes, moves to a temporary file in $TMPDIR (else /tmp or /var/tmp).
+TOTAL_BYTES, moves to a temporary file in $TMPDIR (else /tmp or /var/tmp).
 """
 
 import os
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 KEPT_BYTES = 1 << 20
-MEMORY = 64 << 20
+TOTAL_BYTES = 64 << 20
 MFD_NOEXEC_SEAL = 8  # Linux 6.3, which logs its absence
 
 
@@ -43,7 +43,7 @@ class Body:
         head = chunk[: max(0, HEAD_BYTES - self.n_bytes)]
         n = len(head)
         if self._file is None:
-            if len(self._data) + n > KEPT_BYTES or self._memory.n_bytes + n > MEMORY:
+            if len(self._data) + n > KEPT_BYTES or self._memory.n_bytes + n > TOTAL_BYTES:
                 self._spill()
             else:
                 self._data += head

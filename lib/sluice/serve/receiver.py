@@ -255,12 +255,12 @@ class _Receiver:
 
     def _end(self, fd: int, client: _Client, outcome: str) -> None:
         """Answer a client that no worker answers, and close its connection."""
-        self._statistics.add(outcome)
         if outcome != "left":
             try:
                 client.socket.send(f"error {outcome}\n".encode())
-            except OSError:  # it has gone
-                pass
+            except OSError:
+                outcome = "left"
+        self._statistics.add(outcome)
         if self._verbose:
             ms = 1e3 * (time.monotonic() - client.accepted)
             n_bytes = client.body.n_bytes
