@@ -223,7 +223,7 @@ vocab-check: all .venv/test
 soak: MAILS = 5000
 soak: KILLS = 600
 soak: all .venv/test
-	$(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
+	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
 
 demo: demo-begins all
 	@sh tests/helpers/demo.sh "$(MODEL)"
