@@ -223,6 +223,26 @@ def test_few_descriptors_bound_the_clients(start):
     assert w.ask(DATA[0]) == long_lines()[0]
 
 
+REFUSED = """
+import resource
+setrlimit = resource.setrlimit
+def refuse(which, limits):
+    if which == resource.RLIMIT_NOFILE:
+        raise PermissionError(1, "Operation not permitted")
+    setrlimit(which, limits)
+resource.setrlimit = refuse
+"""  # as a filter of system calls does (SystemCallFilter= of systemd)
+
+
+def test_limit_that_cannot_be_raised_bounds_the_clients(start):
+    limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
+    w = start(n=1, before=REFUSED, preexec=limit)
+    with closing([connect(w.path) for _ in range(20)]):
+        wait_for(lambda: figures(w)["arriving"] == 16, "bound")
+    w.wait_for(lambda: figures(w)["arriving"] == 0, "end of clients")
+    assert w.ask(DATA[0]) == long_lines()[0]
+
+
 def test_failing_accept_does_not_spin(start):
     w = start(n=1)
     receiver = w.receiver()
