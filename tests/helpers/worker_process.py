@@ -31,7 +31,9 @@ class Worker:
     def __init__(
         self, path, *argv, constants=None, before="", env=(), ready=True, preexec=None, n=2
     ):
-        self.path, self._log = path, open(f"{path}.log", "w+b")
+        # O_APPEND: reading moves the offset that the processes write at
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        self.path, self._log = path, os.fdopen(os.open(f"{path}.log", flags, 0o600), "r+b")
         command = [BIN / "classify", "--listen", path, "--workers", n, "--no-cache", *argv]
         if constants or before:
             program = (

@@ -109,11 +109,15 @@ class _Receiver:
         # by descriptor; in the order of accept, and of completion
         self._arriving: dict[int, _Client] = {}
         self._waiting: dict[int, _Client] = {}
+        self._new: list[int] = []  # of these, those that are still polled for bytes
         self._memory, self._buffer = Memory(), memoryview(bytearray(CHUNK_BYTES))
         self._statistics, self._file = Statistics(), File(stats)
         self._poll = select.epoll()
         self._poll.register(commands, select.EPOLLIN)
-        self._poll.register(giving, select.EPOLLIN)
+        # Results do not wake this process; they are read at the next event, or after TICK.
+        self._poll.register(giving, 0)
+        self._room = select.poll()
+        self._room.register(giving, select.POLLOUT)
         self._gives = False  # whether room in the queue of the workers is polled for
         self._accepts = False  # whether the listener is polled
         self._pause_end = 0.0  # of accept
@@ -126,20 +130,19 @@ class _Receiver:
             if self._is_finishing and not (self._arriving or self._waiting or self._accepts):
                 return
             events = dict(self._poll.poll(self._timeout()))
-            given = events.pop(self._giving.fileno(), 0)
+            events.pop(self._giving.fileno(), 0)
             accepted = events.pop(self._listener.socket.fileno(), 0)
             commanded = events.pop(self._commands, 0)
             # Clients first: giving and accepting reuse descriptors, whose events would be old.
             for fd, event in events.items():
                 self._attend(fd, event)
             self._expire()
-            if given & select.EPOLLIN:
-                for result in handing.results(self._giving):
-                    self._statistics.add_result(result)
-            if given & select.EPOLLOUT and self._waiting:
-                self._give()
+            self._give()
             if accepted:
                 self._accept(bool(accepted & select.EPOLLHUP))
+                self._give()
+            for result in handing.results(self._giving):
+                self._statistics.add_result(result)
             if commanded:
                 self._obey()
             if self._file.left() <= 0:
@@ -177,8 +180,7 @@ class _Receiver:
         gives = bool(self._waiting)
         if gives != self._gives:
             self._gives = gives
-            out = select.EPOLLOUT if gives else 0
-            self._poll.modify(self._giving, select.EPOLLIN | out)
+            self._poll.modify(self._giving, select.EPOLLOUT if gives else 0)
 
     def _accept(self, is_shut: bool) -> None:
         for _ in range(N_ACCEPTS):
@@ -231,7 +233,7 @@ class _Receiver:
             client.complete = time.monotonic()
             del self._arriving[fd]
             self._waiting[fd] = client
-            self._poll.modify(fd, 0)  # only if it leaves
+            self._new.append(fd)
             return
 
     def _expire(self) -> None:
@@ -246,16 +248,22 @@ class _Receiver:
             self._end(fd, client, "timeout")
 
     def _give(self) -> None:
-        """Hand the message that has waited longest to the workers."""
-        fd, client = next(iter(self._waiting.items()))
-        try:
-            file, n_bytes = client.body.file()
-            handing.give(self._giving, file, fd, client.accepted, client.complete, n_bytes)
-        except BlockingIOError:
-            return
-        except (OSError, MemoryError):
-            return self._end(fd, client, "memory")
-        self._forget(fd, client)
+        """Hand messages to the workers, the oldest first, as far as their queue has room."""
+        while self._waiting and self._room.poll(0):
+            fd, client = next(iter(self._waiting.items()))
+            try:
+                file, n_bytes = client.body.file()
+                handing.give(self._giving, file, fd, client.accepted, client.complete, n_bytes)
+            except BlockingIOError:
+                break
+            except (OSError, MemoryError):
+                self._end(fd, client, "memory")
+            else:
+                self._forget(fd, client)
+        for fd in self._new:
+            if fd in self._waiting:
+                self._poll.modify(fd, 0)  # EPOLLHUP alone: whether it leaves
+        self._new.clear()
 
     def _end(self, fd: int, client: _Client, outcome: str) -> None:
         """Answer a client that no worker answers, and close its connection."""
