@@ -39,6 +39,7 @@
 PYTHON = python3
 V      = 0
 Q      = $(if $(filter 0,$(V)),@)
+, := ,
 say    = @$(if $(filter 0,$(V)),echo "$(1)",:)
 
 # All cores, unless -j says otherwise. A make inside make shares the jobs of the outer one.
@@ -88,17 +89,22 @@ kernels: $(EXT)
 
 # The program that Postfix starts. If a shared library cannot be loaded, or the mprotect of -z relro
 # fails, a program ends with status 127 before its first instruction, and the message bounces. So it
-# is static and without relro. Without a static libc it is dynamic.
+# is static and without relro. Without a static libc it is dynamic. It begins in limits.c, not in
+# libc, which would end it with 127 if there is too little memory.
 HOOK_SRC := $(wildcard csrc/mail/filter/*.c) csrc/mail/client.c csrc/mail/marking.c
 HOOK_OBJ := $(HOOK_SRC:csrc/%.c=build/filter/%.o)
 HOOK_FLAGS = -Icsrc -std=c11 -Wall -Wextra -Wvla $(VERSIONED)
+HOOK_ENTRY = $(if $(and $(findstring linux,$(MACHINE)),$(filter x86_64-% aarch64-%,$(MACHINE))),\
+	-Wl$(,)-e$(,)mail_filter_entry)
 hook: bin/mail-filter
 	@:
 $(eval $(call counted,mail-filter,$(HOOK_OBJ)))
 bin/mail-filter: $(HOOK_OBJ) | build/made/mail-filter
 	$(call say,LD $@)
-	$(Q)$(CC) -static -Wl,-z,norelro -o $@.new $^ 2>/dev/null || $(CC) -o $@.new $^
+	$(Q)$(CC) -static -Wl,-z,norelro $(HOOK_ENTRY) -o $@.new $^ 2>/dev/null || \
+		$(CC) $(HOOK_ENTRY) -o $@.new $^
 	$(Q)mv -f $@.new $@
+build/filter/mail/filter/limits.o: HOOK_FLAGS += -fno-stack-protector
 build/filter/%.o: csrc/%.c lib/sluice/__init__.py Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(HOOK_FLAGS) -c -o $@ $<
@@ -220,7 +226,7 @@ vocab-check: all .venv/test
 soak: MAILS = 5000
 soak: KILLS = 600
 soak: all .venv/test
-	$(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
+	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/soak.py --mails $(MAILS) --kills $(KILLS)
 
 demo: demo-begins all
 	@sh tests/helpers/demo.sh "$(MODEL)"

@@ -10,6 +10,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -110,6 +112,38 @@ class Trouble:
         self.p.run("rm", "-f", "/var/spool/postfix/.full", "/var/tmp/.full")
 
 
+# Keeps as many clients of a worker that begin a message and never end it, whatever becomes of it.
+IDLE = """
+import select, socket, sys, time
+path, n, idle = sys.argv[1], int(sys.argv[2]), []
+while True:
+    for s in select.select(idle, [], [], 0)[0]:
+        idle.remove(s)
+        s.close()
+    try:
+        while len(idle) < n:
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(path)
+            s.sendall(b"From: a\\n")
+            idle.append(s)
+    except OSError:
+        pass
+    time.sleep(0.05)
+"""
+
+
+@contextlib.contextmanager
+def idle_clients(p, n):
+    """n clients of the worker that send nothing more."""
+    argv = p.argv(sys.executable, "-I", "-c", IDLE, "/run/sluice/classify.sock", n, user="filter")
+    with subprocess.Popen(argv, cwd="/", stdin=subprocess.DEVNULL) as process:
+        try:
+            yield
+            assert process.poll() is None, "the idle clients have ended"
+        finally:
+            process.kill()
+
+
 @contextlib.contextmanager
 def kept_running(p):
     """The worker, started again a second after its end, as systemd does."""
@@ -133,9 +167,9 @@ def kept_running(p):
         thread.join()
 
 
-def soak(n_mails, n_kills, seed=1, n_each=1, worker=True):
-    """Send n_mails while n_kills processes are killed and all else of Trouble happens: the figures,
-    a dict.
+def soak(n_mails, n_kills, seed=1, n_each=1, worker=True, n_idle=12):
+    """Send n_mails while n_kills processes are killed and all else of Trouble happens, with n_idle
+    idle clients of the worker: the figures, a dict.
     """
     mails = letters.load(n_mails, seed)
     bad = [letters.crlf(m) for m in letters.hostile()]
@@ -152,7 +186,10 @@ def soak(n_mails, n_kills, seed=1, n_each=1, worker=True):
         mails = [(to, data) for to, data in mails if data not in bad or data in references]
         sink.mails.clear()
         began, sent = time.time(), {}
-        with kept_running(p) if worker else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if worker:
+                stack.enter_context(kept_running(p))
+                stack.enter_context(idle_clients(p, n_idle))
             trouble = Trouble(p, n_kills, seed, n_each)
             errors = letters.send(
                 p, mails, senders=4, gap=pace(n_mails, n_kills, n_each), sent=sent
@@ -288,12 +325,13 @@ def main():
     options.add_argument(
         "--speed", type=int, default=600, help="mails of the measurements of speed; 0: none"
     )
+    options.add_argument("--idle", type=int, default=12, help="idle clients of the worker")
     options.add_argument("--seed", type=int, default=1)
     o = options.parse_args()
     if postfix.missing():
         raise SystemExit(f"soak: {postfix.missing()}")
     if o.mails:
-        figures = soak(o.mails, o.kills, o.seed, n_each=max(1, o.mails // 1000))
+        figures = soak(o.mails, o.kills, o.seed, n_each=max(1, o.mails // 1000), n_idle=o.idle)
         print(*(f"{name}: {n}" for name, n in figures.items()), sep="\n", flush=True)
         if any(
             figures[name]

@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from pathlib import Path
 from conftest import BIN, ROOT, run
 from worker_client import ask
 
+from sluice.serve import receiver
+
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 DATA = [path.read_bytes() for path in MAILS]
 SHIPPED = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
@@ -20,19 +24,23 @@ ENV = {k: v for k, v in os.environ.items() if k != "MODEL"} | {"XDG_DATA_HOME": 
 
 
 class Worker:
-    """`classify --listen` as a process. constants: of serving.py, changed in it. before: Python
+    """`classify --listen` as a process. constants: of serve/, changed in it. before: Python
     lines that it begins with.
     """
 
     def __init__(
         self, path, *argv, constants=None, before="", env=(), ready=True, preexec=None, n=2
     ):
-        self.path, self._log = path, open(f"{path}.log", "w+b")
+        # O_APPEND: reading moves the offset that the processes write at
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        self.path, self._log = path, os.fdopen(os.open(f"{path}.log", flags, 0o600), "r+b")
         command = [BIN / "classify", "--listen", path, "--workers", n, "--no-cache", *argv]
         if constants or before:
             program = (
-                "import sys\nfrom sluice.serve import"
-                f" connection\nvars(connection).update({constants or {}!r})\n{before}\nsys.argv[0]"
+                "import sys\nfrom sluice.serve import body, connection, receiver, statistics\n"
+                f"for name, value in {constants or {}!r}.items():\n"
+                "    (m,) = [m for m in (body, connection, receiver, statistics) if name in vars(m)]\n"
+                f"    setattr(m, name, value)\n{before}\nsys.argv[0]"
                 " = 'classify'\nfrom sluice import start\nstart.run('classify')"
             )
             command[:1] = [sys.executable, "-I", "-c", program]
@@ -53,6 +61,7 @@ class Worker:
                 ),
                 "its workers",
             )
+            self.receiver()
 
     def wait_for(self, condition, what, seconds=60):
         """What condition() gives as soon as it is true."""
@@ -65,7 +74,12 @@ class Worker:
         return found
 
     def groups(self):
-        return children(self.pid)
+        return [pid for pid in children(self.pid) if name(pid) != receiver.NAME]
+
+    def receiver(self):
+        """Its PID, as soon as there is one."""
+        found = lambda: [pid for pid in children(self.pid) if name(pid) == receiver.NAME]
+        return self.wait_for(found, "receiver")[0]
 
     def workers(self):
         return [pid for group in self.groups() for pid in children(group)]
@@ -108,6 +122,16 @@ def long_lines():
 
 def children(pid):
     """The living children of a process, from /proc: zombies are not alive."""
+    return [child for child, state in _children(pid) if state != "Z"]
+
+
+def zombies(pid):
+    """The children of a process that have ended, and that it has not waited for."""
+    return [child for child, state in _children(pid) if state == "Z"]
+
+
+def _children(pid):
+    """[(child, the letter of its state)]."""
     out = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -115,9 +139,17 @@ def children(pid):
                 fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if int(fields[1]) == pid and fields[0] != "Z":
-                out.append(int(entry))
+            if int(fields[1]) == pid:
+                out.append((int(entry), fields[0]))
     return out
+
+
+def name(pid):
+    """What ps calls a process; "" where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def kill(pid):
@@ -138,6 +170,17 @@ def state(pid):
 
 def is_alive(pid):
     return state(pid) != "Z"
+
+
+def rss(pid):
+    """Resident bytes; of a process that has ended, infinitely many."""
+    try:
+        return (
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+            or math.inf
+        )
+    except (FileNotFoundError, ProcessLookupError):
+        return math.inf
 
 
 def n_open(pid):

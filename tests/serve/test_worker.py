@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
 import os
 import re
 import resource
@@ -30,14 +29,15 @@ from worker_process import (
     kill,
     long_lines,
     n_open,
+    rss,
     state,
+    zombies,
 )
 
 from sluice.bench import shapes
 from sluice.classify import question
 from sluice.classify.classifier import Classifier
 from sluice.serve import connection
-from sluice.serve.listener import BACKLOG
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -102,30 +102,6 @@ def test_many_at_once_are_answered(worker):
         s.shutdown(socket.SHUT_WR)
     assert {receive(s) for s in connections} == {lines[0]}
     for s in connections:
-        s.close()
-
-
-def test_no_more_wait_than_the_backlog_has_room_for(start):
-    w = start(n=1)
-    os.kill(w.workers()[0], signal.SIGSTOP)
-    waiting = []
-    for _ in range(2 * BACKLOG):
-        s = socket.socket(socket.AF_UNIX)
-        s.setblocking(False)
-        try:
-            s.connect(str(w.path))
-        except BlockingIOError:
-            s.close()
-            break
-        waiting.append(s)
-    assert BACKLOG <= len(waiting) <= BACKLOG + 2
-    os.kill(w.workers()[0], signal.SIGCONT)
-    for s in waiting:
-        s.setblocking(True)
-        s.settimeout(60)
-        s.sendall(DATA[0])
-        s.shutdown(socket.SHUT_WR)
-        assert receive(s) == long_lines()[0]
         s.close()
 
 
@@ -242,17 +218,6 @@ def test_worker_memory_limit_excludes_thread_memory(start):
     assert size + connection.MEMORY < resource.prlimit(pid, resource.RLIMIT_AS)[0]
 
 
-def rss(pid):
-    """Bytes; of a process that has ended, infinitely many."""
-    try:
-        return (
-            int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-            or math.inf
-        )
-    except (FileNotFoundError, ProcessLookupError):
-        return math.inf
-
-
 LEAKS = """
 from sluice.classify import inputs
 text, kept = inputs.text, []
@@ -316,7 +281,7 @@ def test_worker_of_a_large_model_is_not_replaced(start, large_model, before):
 def test_descriptors_and_memory_do_not_grow(start):
     w = start(n=1)
     pids, mails = (
-        [w.pid, *w.groups(), *w.workers()],
+        [w.pid, w.receiver(), *w.groups(), *w.workers()],
         [*DATA, *(b"Subject: %d\n\n<b>hello</b>\n" % i for i in range(30)), b"", b"x"],
     )
 
@@ -334,7 +299,9 @@ def test_descriptors_and_memory_do_not_grow(start):
     loop(w.path, mails, 2, lambda i: i >= 300)
     before = held()
     found = loop(w.path, mails, 2, lambda i: i >= 2000)
-    assert len(found) == 2000 and [w.pid, *w.groups(), *w.workers()] == pids
+    assert len(found) == 2000
+    assert [w.pid, w.receiver(), *w.groups(), *w.workers()] == pids
+    assert not any(zombies(pid) for pid in pids)
     for (n_fd, size), (n_fd_before, size_before) in zip(held(), before):
         assert n_fd == n_fd_before and size <= size_before + (1 << 20)
 
@@ -388,11 +355,11 @@ def test_killed_worker_group_is_replaced(start):
 
 def test_nothing_outlives_the_master(start):
     w = start()
-    pids = [*w.groups(), *w.workers()]
-    assert len(pids) == 3
+    pids = [w.receiver(), *w.groups(), *w.workers()]
+    assert len(pids) == 4
     w.process.kill()
     w.process.wait()
-    wait_for(lambda: not any(map(is_alive, pids)), "end of group and workers")
+    wait_for(lambda: not any(map(is_alive, pids)), "end of receiver, group and workers")
     with pytest.raises(ConnectionRefusedError):
         w.ask(b"")
     again = start()  # over the stale socket

@@ -10,6 +10,11 @@
 
 enum { DELIVERED = 0, DEFERRED = 75 };
 
+/* ---- limits.c ---------------------------------------------------------------- */
+
+/* Ends the process with 75 if its limits are too small. Calls nothing of the C library. */
+void limits_check(void);
+
 /* ---- options.c --------------------------------------------------------------- */
 
 enum deliver { DELIVER_HEADERS, DELIVER_UNCHANGED, DELIVER_NOTHING, DELIVER_STDOUT };

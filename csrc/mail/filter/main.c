@@ -8,6 +8,7 @@
  * it runs too long (global/pipe_command.c).  So the status is 75 from the first instruction on, and
  * 0 only after sendmail ended with 0.  One line on stderr gives the reason; log.c has one line per
  * message.
+ * limits.c comes first, as the C library ends a program with 127 if its limits are too small.
  *
  * Guards against lost and bounced messages.  SIGALRM with its default action ends whatever hangs.
  * C, without threads and without libraries loaded at run time: an interpreter that cannot start
@@ -204,6 +205,7 @@ int main(int argc, char **argv)
 {
     options o;
     char why[128];
+    limits_check(); /* again, where the program began there */
     if (prepare())
         return DEFERRED;
     switch (options_read(&o, argc, argv, why, sizeof why)) {

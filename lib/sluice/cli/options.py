@@ -376,8 +376,16 @@ def fit_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def listen_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: --listen, --workers and --mode."""
+    """Decorator: --listen, --workers, --mode and --stats."""
     for decorate in (
+        option(
+            "--stats",
+            metavar="FILE",
+            files=("prom",),
+            group="Server",
+            help="Write counts and times for node_exporter's textfile collector to FILE, every 15"
+            " s. FILE ends in .prom.",
+        ),
         option(
             "--mode",
             type=Mode(),

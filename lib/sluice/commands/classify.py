@@ -128,6 +128,7 @@ def main(
     listen: str | None,
     workers: int | None,
     mode: int | None,
+    stats: str | None,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
@@ -263,7 +264,8 @@ def main(
 
       --listen keeps the model loaded and serves a Unix socket. A client connects, sends one
       message, half-closes and reads one line: that of --long, with yes, no or unsure as label, or
-      "error WORD". SIGHUP reloads question and model; SIGTERM ends.
+      "error WORD". SIGHUP reloads question and model; SIGUSR1 prints counts and times to stderr;
+      SIGTERM ends.
 
     EXIT STATUS
       0   first label (yes) of each question; success with many texts, --learn, --forget, --fit or
@@ -328,6 +330,7 @@ def main(
         "--prior excludes --learn, --forget, --calibration and --fit-file",
     )
     named = None if answers is None else [word.strip() for word in answers.split(",")]
+    cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
     options: dict[str, Any] = dict(
         asked=asked or ("spam",),
@@ -392,7 +395,8 @@ def main(
             from ..serve import worker
 
             load = lambda: setup.classifier(threads=1)
-            worker.run(listen, 0o600 if mode is None else mode, load, workers, threads, verbose)
+            permissions = 0o600 if mode is None else mode
+            worker.run(listen, permissions, load, workers, threads, verbose, stats)
         from ..serve import pass_through as passing
 
         return passing.run(setup.classifier)

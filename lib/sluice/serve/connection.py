@@ -1,13 +1,13 @@
-"""A worker process: serve one connection after another, within limits.
+"""A worker process: answer one message after another, within limits.
 
 The reply is one line: `yes`, `no` or `unsure` (the first answer of the question, another one,
 none), the probability of the first answer, its threshold, and 16 hex digits of the model ID. Or
 `error` and one of these words:
 
-    timeout  the client took longer than SEND_SECONDS to send the message
-    empty    the client sent nothing
+    timeout  the client took longer than SEND_SECONDS to send the message (receiver.py)
+    empty    the client sent nothing (receiver.py)
     input    the message has no text to classify
-    memory   out of memory
+    memory   out of memory, or of space or descriptors while the message was received
     model    the model's file was changed while in use, or its logits are no numbers
     crashed  a bug in this program
 
@@ -22,10 +22,10 @@ import signal
 import time
 
 from .. import messages
-from ..classify import inputs
 from ..faults import OUR_BUG, Error, Exit
 from ..kernels import lib
 from ..system import memory
+from . import handing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ MEMORY = 1 << 30
 THREAD = 5 << 20
 # bytes: a worker that has grown by more is replaced
 MAX_GROWTH = 64 << 20
-CHUNK_BYTES = 1 << 18
+# values of a byte of `slots`
+IDLE, BUSY = 1, 2
 
 
 def serve(
-    listener: "socket.socket",
+    taking: "socket.socket",
     life: int,
     classifier: "Classifier",
     slots: "Any",
@@ -55,40 +56,38 @@ def serve(
     threads: int,
     verbose: bool,
 ) -> None:
-    """Answer connections of `listener` (not blocking) until `life`, the reading end of a pipe, is
-    at its end.
+    """Answer the messages that come through `taking` (handing.py) until `life`, the reading end of
+    a pipe, is at its end.
 
-    Connections that wait for a listener that was shut down are answered first. slots: shared
-    bytes; slots[slot] is set with the first message, the last byte by the first worker that finds
-    the model changed.
+    slots: shared bytes. slots[slot] is 0 before the first message, then BUSY or IDLE; the last byte
+    is set by the first worker that finds the model changed.
     """
     limit(threads)
     if threads > 1:
         lib.threads_start(threads)
     poll = select.epoll()
-    poll.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
+    poll.register(taking, select.EPOLLIN | select.EPOLLEXCLUSIVE)
     poll.register(life, select.EPOLLIN)
-    is_over = is_shut = False
+    is_over = False
     max_bytes = _used() + MAX_GROWTH + threads * THREAD
     if memory.now() is None:
         max_bytes += classifier.model.file.size
-    while not is_over or is_shut:
-        if not is_over:
-            events = dict(poll.poll())
-            is_over, ready = life in events, events.get(listener.fileno(), 0)
-            is_shut = bool(is_over and ready & select.EPOLLHUP)
-            if not ready:
-                continue
-        try:
-            # at the end, too: a client may have woken this worker alone (EPOLLEXCLUSIVE)
-            connection, _ = listener.accept()
-        except BlockingIOError:
-            if is_over:
-                return
+    while not is_over:
+        events = dict(poll.poll())
+        is_over = life in events
+        if taking.fileno() not in events:
             continue
-        slots[slot] = 1
-        with connection:
-            _answer(connection, classifier, slots, verbose)
+        try:
+            # at the end, too: a message may have woken this worker alone (EPOLLEXCLUSIVE)
+            message = handing.take(taking)
+        except BlockingIOError:
+            continue
+        if message is None:
+            continue
+        slots[slot] = BUSY
+        with message.client:
+            _answer(message, taking, classifier, slots, verbose)
+        slots[slot] = IDLE
         if _used() > max_bytes + classifier.buffer_bytes():
             return
 
@@ -118,23 +117,22 @@ def limit(threads: int) -> None:
 
 
 def _answer(
-    connection: "socket.socket", classifier: "Classifier", slots: "Any", verbose: bool
+    message: handing.Message,
+    taking: "socket.socket",
+    classifier: "Classifier",
+    slots: "Any",
+    verbose: bool,
 ) -> None:
-    """Read a message and send its line."""
-    began, n_bytes, n_tokens, error = time.monotonic(), 0, 0, None
+    """Classify a message and send its line to the client, and its times to the receiver."""
+    taken, n_bytes, n_tokens, error, is_lost = time.monotonic(), 0, 0, None, False
     try:
-        data = receive(connection, classifier.is_mail)
+        data = handing.read(message, classifier.is_mail)
         n_bytes = len(data)
-        if not data:
-            error = "empty"
-        else:
-            signal.setitimer(signal.ITIMER_REAL, ANSWER_SECONDS)
-            v = classifier.ask(data)
-            n_tokens, reply = v.n_tokens, classifier.line(v)
-    except TimeoutError:
-        error = "timeout"
+        signal.setitimer(signal.ITIMER_REAL, ANSWER_SECONDS)
+        v = classifier.ask(data)
+        n_tokens, reply = v.n_tokens, classifier.line(v)
     except MemoryError:
-        error = "memory"
+        error, is_lost = "memory", True
     except Error as e:
         error = "input" if str(e).startswith("input: ") else "model"
         if error == "model" and not slots[-1]:
@@ -142,48 +140,36 @@ def _answer(
             messages.say(
                 f"{e}; once the file is in order, send SIGHUP to the first process of this worker"
             )
-    except OSError:  # of the connection: the client is gone
-        error = "input"
+    except OSError:  # a temporary file cannot be read
+        error = "memory"
     except Exception as e:
         error = "crashed"
         # the text of an exception may quote the message
         bug = f"internal error: {type(e).__name__} at {where(e)}"
     signal.setitimer(signal.ITIMER_REAL, 0)
+    answer = error or reply.split()[0].decode()
     try:
-        connection.settimeout(0)
-        connection.sendall(f"error {error}\n".encode() if error else reply)
+        message.client.send(f"error {error}\n".encode() if error else reply)
     except OSError:  # the client has gone
         pass
+    answered = time.monotonic()
+    handing.report(
+        taking, handing.Result(answer, message.accepted, message.complete, taken, answered)
+    )
     if verbose:
-        word = {"error": error} if error else {"answer": reply.split()[0].decode()}
+        word = {"error": error} if error else {"answer": answer}
         messages.report(
             pid=os.getpid(),
             **word,
             bytes=n_bytes,
             tokens=n_tokens,
-            ms=1e3 * (time.monotonic() - began),
+            ms=1e3 * (answered - message.accepted),
         )
     if error == "crashed":
         messages.say(bug)
         raise Exit(OUR_BUG)
-    if error == "memory":
+    if is_lost:
         raise Exit(0)  # a new worker has the memory that this one has lost
-
-
-def receive(connection: "socket.socket", is_mail: bool) -> bytes:
-    """The bytes that a client sends, as many as are classified. Raises TimeoutError after
-    SEND_SECONDS.
-    """
-    end = time.monotonic() + SEND_SECONDS
-
-    def read_some(s: "socket.socket") -> bytes:
-        left = end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        s.settimeout(left)
-        return s.recv(CHUNK_BYTES)
-
-    return inputs.read(connection, is_mail, read_some)
 
 
 def where(e: BaseException) -> str:

@@ -4,37 +4,44 @@
     line:   "yes 0.9931 0.9386 3f9a0c1b2d4e5f60\\n" or "error WORD\\n" (connection.py); none if
             the process that had the message died
 
-Three kinds of processes, each made by fork(2) alone:
+Four kinds of processes, each made by fork(2) alone:
 
-    master   owns the socket and handles signals. It opens neither model nor message, so neither can
-             end it.
-    group    loads question and model, processes the prompt's common prefix, classifies a test
-             message; then forks the workers and replaces those that die.
-    worker   accepts a connection, answers it, accepts the next.
+    master     owns the socket and handles signals. It opens neither model nor message, so neither
+               can end it.
+    receiver   accepts clients, reads their messages and hands whole ones to the workers
+               (receiver.py, handing.py); it keeps the statistics.
+    group      loads question and model, processes the prompt's common prefix, classifies a test
+               message; then forks the workers and replaces those that die.
+    worker     takes a message, answers its client, takes the next (connection.py).
 
 SIGHUP: the master forks a new group; when that is ready, the old one ends. If the new one fails,
-the old one stays. A group that dies is replaced, and one whose master died ends. The group
-alone has the writing end of a pipe: when the group ends in any way, the pipe closes, and its
-workers finish their message and end. So kill -9 of any process costs at most the message it had,
-and leaves no process behind.
+the old one stays. The receiver stays in any case. SIGUSR1: the receiver prints its statistics.
+SIGTERM: the receiver reads the messages that have begun and hands them over, then the group ends.
 
-Signals are blocked and waited for, so none interrupts a system call. No file is written, and no
-message is kept or logged.
+A receiver or group that dies is replaced, and one whose master died ends. The group alone has the
+writing end of a pipe: when the group ends in any way, the pipe closes, and its workers finish their
+message and end. So kill -9 of a worker costs at most the message it had, and of the receiver those
+that were arriving or waiting. No kill leaves a process behind.
+
+Signals are blocked and waited for, so none interrupts a system call. No file is written but the
+metrics and, without a name, large messages that arrive (body.py). No message is kept or logged.
 """
 
 import gc
 import mmap
 import os
+import select
 import signal
 import time
 
 from .. import messages
-from ..faults import IO_ERROR, TRY_AGAIN, Exit
-from . import connection
+from ..faults import IO_ERROR, OUR_BUG, TRY_AGAIN, Exit
+from . import connection, handing, receiver, statistics
 from .listener import Listener, notify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any, NoReturn
 
@@ -44,8 +51,17 @@ TICK = 1.0  # seconds between checks of parent and socket
 # seconds before a process that died at its start is restarted; doubled each time
 MIN_PAUSE, MAX_PAUSE = 0.1, 10
 # seconds for the messages in progress, and some that wait
-GRACE = connection.SEND_SECONDS + connection.ANSWER_SECONDS + 5
-SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1}
+GRACE = connection.SEND_SECONDS + connection.ANSWER_SECONDS + 10
+LOOK = 0.01  # seconds between looks at a queue that empties
+READY = signal.SIGUSR2  # from a group to the master
+SIGNALS = {
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+    signal.SIGUSR1,
+    READY,
+}
 ENDS = (signal.SIGTERM, signal.SIGINT)
 PROBE = b"""From: a@example.org
 Subject: =?utf-8?q?=C3=A9?=
@@ -72,12 +88,14 @@ def run(
     n_workers: int | None = None,
     threads: int | None = None,
     verbose: bool = False,
+    stats: str | None = None,
 ) -> None:
     """Listen on `path` (its mode: an int) until SIGTERM or SIGINT.
 
     load(): returns a Classifier of one thread; called in each group. n_workers: None is one for
-    each core that this process may use. threads: of each worker. Error 64, 65 or 73 before anything
-    is served; Exit with the code of a group that cannot start the first time.
+    each core that this process may use. threads: of each worker. stats: path of the metrics
+    (statistics.py). Error 64, 65, 73 or 75 before anything is served; Exit with the code of a group
+    that cannot start the first time.
     """
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     for number in SIGNALS:
@@ -85,13 +103,18 @@ def run(
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    if stats is not None:
+        statistics.check(stats)
     listener = Listener(path, mode)
+    giving, taking = handing.pair()
     master = os.getpid()
     try:
         code = _Master(
             listener,
+            taking,
+            _Reception(lambda pipe: receiver.run(listener, giving, pipe, stats, verbose)),
             lambda: _Group(
-                master, listener, load(), n_workers or _n_cores(), threads or 1, verbose
+                master, taking, load(), n_workers or _n_cores(), threads or 1, verbose
             ).run(),
         ).run()
     finally:
@@ -148,9 +171,75 @@ class _Pause:
         return self.due - time.monotonic()
 
 
+class _Reception:
+    """The receiver's process, as its master sees it. run(commands): what it does."""
+
+    def __init__(self, run: "Callable[[int], None]") -> None:
+        self._run, self._pause = run, _Pause()
+        self.pid: int | None = None
+        self._pipe: int | None = None  # the writing end of its commands
+
+    def left(self) -> float:
+        """Return the seconds until a missing receiver may be started."""
+        return TICK if self.pid else self._pause.left()
+
+    def start_if_missing(self) -> None:
+        if self.pid or self._pause.left() > 0:
+            return
+        reader, writer = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError as e:  # no memory, or too many processes
+            messages.say(f"no receiver can be started: {e.strerror}")
+            os.close(reader)
+            os.close(writer)
+            self._pause.failed()
+            return
+        if not pid:
+            os.close(writer)
+            _become(lambda: self._run(reader))
+        os.close(reader)
+        self.pid, self._pipe, self._began = pid, writer, time.monotonic()
+
+    def ended(self, code: int) -> None:
+        """Note that the process has ended; it is not started here."""
+        self.pid = None
+        self.close()
+        if time.monotonic() - self._began < MAX_PAUSE:
+            self._pause.failed()
+        else:
+            self._pause.lived()
+        if code:
+            messages.say(
+                f"the receiver of messages {_ending(code)}: it is restarted; those that were"
+                " arriving or waiting have no answer"
+            )
+
+    def tell(self, command: bytes) -> None:
+        """Send a command, if there is a receiver."""
+        if self._pipe is not None:
+            try:
+                os.write(self._pipe, command)
+            except OSError:  # it has ended
+                pass
+
+    def close(self) -> None:
+        """Close the pipe: in a child, so that the receiver sees the end of the master alone."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
 class _Master:
-    def __init__(self, listener: Listener, group: "Callable[[], None]") -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        taking: "socket.socket",
+        reception: _Reception,
+        group: "Callable[[], None]",
+    ) -> None:
         self._listener, self._group, self._pause = listener, group, _Pause()
+        self._taking, self._reception = taking, reception
         self._serving: int | None = None  # PID of the group that serves
         self._coming: int | None = None  # PID of the group that starts
         self._groups: set[int] = set()  # all that live, also those that are ending
@@ -163,8 +252,10 @@ class _Master:
         while code is None:
             if self._is_wanted and not self._coming and self._pause.left() <= 0:
                 self._start()
+            if self._was_ready:
+                self._reception.start_if_missing()
             wait = self._pause.left() if self._is_wanted and not self._coming else TICK
-            code = self._handle(_wait(SIGNALS, min(TICK, wait)))
+            code = self._handle(_wait(SIGNALS, min(TICK, wait, self._reception.left())))
         self._stop()
         return code
 
@@ -177,7 +268,9 @@ class _Master:
             self._is_wanted = True
             self._pause.lived()
             notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-        elif number == signal.SIGUSR1 and info.si_pid == self._coming:
+        elif number == signal.SIGUSR1:
+            self._reception.tell(receiver.PRINT)
+        elif number == READY and info.si_pid == self._coming:
             if self._serving:
                 os.kill(self._serving, signal.SIGTERM)
             self._serving, self._coming, self._was_ready = self._coming, None, True
@@ -185,7 +278,9 @@ class _Master:
             notify("READY=1", "STATUS=answering")
         for pid, code in _ended():
             self._groups.discard(pid)
-            if pid == self._coming:
+            if pid == self._reception.pid:
+                self._reception.ended(code)
+            elif pid == self._coming:
                 self._coming = None
                 if not self._was_ready:
                     return code if code >= 0 else TRY_AGAIN
@@ -212,6 +307,8 @@ class _Master:
             self._pause.failed()
             return
         if not pid:
+            self._reception.close()
+            self._listener.socket.close()
             _become(self._group)
         self._groups.add(pid)
         self._is_wanted, self._coming = False, pid
@@ -227,10 +324,35 @@ class _Master:
             self._is_wanted = True
 
     def _stop(self) -> None:
+        """End the receiver when it has handed over all messages; then the groups, which must answer
+        the last ones.
+        """
         self._listener.end()
+        end = time.monotonic() + GRACE + 2 * TICK
+        self._reception.tell(receiver.FINISH)
+        if self._reception.pid:
+            self._wait_for_reception(end - connection.ANSWER_SECONDS - TICK)
         for pid in self._groups:
             os.kill(pid, signal.SIGTERM)
-        _wait_for(self._groups, time.monotonic() + GRACE + 2 * TICK)
+        _wait_for(self._groups, end)
+
+    def _wait_for_reception(self, end: float) -> None:
+        """Wait until the receiver has ended and the queue is empty, or kill it at `end`."""
+        pid = self._reception.pid
+        queue = select.poll()
+        queue.register(self._taking, select.POLLIN)
+        while self._groups and (pid or queue.poll(0)):
+            if time.monotonic() >= end:
+                break
+            if pid:
+                _wait({signal.SIGCHLD}, min(TICK, end - time.monotonic()))
+            else:
+                time.sleep(LOOK)
+            for ended, _ in _ended():
+                self._groups.discard(ended)
+                pid = None if ended == pid else pid
+        if pid:
+            os.kill(pid, signal.SIGKILL)
 
 
 def _wait_for(pids: "Iterable[int]", end: float) -> None:
@@ -252,16 +374,16 @@ class _Group:
     def __init__(
         self,
         master: int,
-        listener: Listener,
+        taking: "socket.socket",
         classifier: "Classifier",
         n_workers: int,
         threads: int,
         verbose: bool,
     ) -> None:
-        self._master, self._listener, self._classifier = master, listener, classifier
+        self._master, self._taking, self._classifier = master, taking, classifier
         self._n, self._threads, self._verbose = n_workers, threads, verbose
         self._workers: dict[int, int] = {}  # PID: slot
-        # shared; a byte for each worker: it has had a message; the last: see connection.py
+        # shared; a byte for each worker, and the last: see connection.serve
         self._slots = mmap.mmap(-1, n_workers + 1)
         self._pauses = [_Pause() for _ in range(n_workers)]
 
@@ -274,7 +396,7 @@ class _Group:
         gc.freeze()
         self._life, self._life_end = os.pipe()
         self._start_missing()
-        os.kill(self._master, signal.SIGUSR1)
+        os.kill(self._master, READY)
         while os.getppid() == self._master:
             left = min((self._pauses[slot].left() for slot in self._idle()), default=TICK)
             info = _wait({signal.SIGTERM, signal.SIGCHLD}, min(TICK, left))
@@ -295,6 +417,9 @@ class _Group:
             self._pauses[slot].lived()
         else:
             self._pauses[slot].failed()
+        if code not in (0, OUR_BUG) and self._slots[slot] == connection.BUSY:
+            now = time.monotonic()
+            handing.report(self._taking, handing.Result("killed", now, now, now, now))
         if code:
             slow = (
                 f": a message took longer than {connection.ANSWER_SECONDS} s"
@@ -320,7 +445,7 @@ class _Group:
     def _serve(self, slot: int) -> None:
         os.close(self._life_end)
         connection.serve(
-            self._listener.socket,
+            self._taking,
             self._life,
             self._classifier,
             self._slots,
