@@ -440,6 +440,7 @@ def test_csv_and_md_say_what_json_says(tiny):
     assert [c[5] for c in cells[2:]] == ["pp4", "tg2"] and f"Model: {tiny}" in lines
 
 
+@pytest.mark.full
 def test_combinations_are_all_run(tmp_path):
     rows = json.loads(
         bench(
@@ -500,6 +501,7 @@ def test_without_a_model_a_small_and_a_large_one_run(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.full
 def test_head_of_another_type_is_another_model(tmp_path):
     rows = [
         json.loads(
@@ -555,6 +557,7 @@ def test_isa_of_the_environment_is_used_and_shown(tiny, monkeypatch):
     assert "sluice reference" in bench("-m", tiny, "-p", 1, "-n", 0, "-r", 1)
 
 
+@pytest.mark.full
 def test_matmul_is_consistent():
     rows = json.loads(
         bench("--matmul", "8,64,64;1,64,32", "--type", "Q8_0,F32", "-r", 2, "-o", "json", "-j", 1)

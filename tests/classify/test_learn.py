@@ -191,6 +191,7 @@ def test_same_mail_again_replaces_its_answer_and_is_forgotten(file):
     ) and b"nothing to forget" in done.stderr
 
 
+@pytest.mark.full
 def test_order_of_learning_does_not_matter(tmp_path):
     found = []
     for name, order in (("a", MAILS), ("b", MAILS[::-1])):

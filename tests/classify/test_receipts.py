@@ -335,6 +335,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_line_is_named_and_the_others_are_used(box, name):
     box.receipt(*sorted(TEXTS))

@@ -571,6 +571,7 @@ def test_pickles_are_refused_by_name(tmp_path, head):
     )
 
 
+@pytest.mark.full
 def test_interrupted_conversion_leaves_nothing(files, tmp_path):
     path, _ = files.put(0, dim=512, hidden=1024, layers=8, vocab=300)
     out = tmp_path / "out"

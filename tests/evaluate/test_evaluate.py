@@ -95,6 +95,7 @@ def test_every_figure_has_an_interval_around_it(models, q, labelled):
     assert found["ece_bins"] == 15
 
 
+@pytest.mark.full
 def test_two_runs_print_the_same_bytes_at_any_number_of_threads(models, q, labelled):
     for form in ((), ("--json",)):
         argv = ("-q", q, labelled, *form)
@@ -115,6 +116,7 @@ def test_the_report_has_the_figures_of_the_object(models, q, labelled):
     assert "40 texts" in report and f"{labelled}:" in report
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("form", ["csv", "folders", "folder of folders", "stdin"])
 def test_every_form_of_labelled_texts_gives_the_same_figures(models, q, labelled, tmp_path, form):
     lines = [json.loads(line) for line in labelled.read_text().splitlines()]
@@ -284,6 +286,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_input_is_refused_in_one_line(models, q, labelled, tmp_path, name):
     argv, code, words = bad_inputs(tmp_path)[name]

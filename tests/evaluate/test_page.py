@@ -78,6 +78,7 @@ def chromium():
         yield opened
 
 
+@pytest.mark.full
 def test_the_page_is_private_and_replaced_as_a_whole(models, folder, tmp_path):
     page = tmp_path / "p.html"
     page.write_text("older")
@@ -130,6 +131,7 @@ def test_the_page_has_no_script_and_nothing_from_outside(folder, name):
     assert {a or b for a, b in referred} <= set(ids)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["hostile", "two", "many"])
 def test_the_page_is_quiet_and_fits(chromium, folder, name):
     opened = browser.Opened(chromium, folder / f"{name}.html")
@@ -205,6 +207,7 @@ def test_texts_are_shown_as_they_are_with_escapes_for_what_hides(chromium, folde
     page.close()
 
 
+@pytest.mark.full
 def test_a_page_without_mistakes_says_so(models, folder, tmp_path):
     text = '{"text": "hello", "label": "%s"}\n'
     for label in (ANSWER, "no"):
@@ -217,6 +220,7 @@ def test_a_page_without_mistakes_says_so(models, folder, tmp_path):
     assert sum("<article>" in page for page in pages) == 1
 
 
+@pytest.mark.full
 def test_bad_texts_leave_a_page_of_the_rest(models, folder, tmp_path):
     (tmp_path / "t").write_text('{"text": "hello", "label": "no"}\n{"text": 1, "label": "no"}\n')
     argv = ("--evaluate", "-q", folder / "q.yaml", tmp_path / "t", "--html", tmp_path / "p.html")

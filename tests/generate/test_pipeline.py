@@ -229,6 +229,7 @@ def test_status_of_ring_and_generate_at_every_place_of_a_text(cuts):
         assert n > 8 and sorted(found, reverse=True) == found and reason == "stop"
 
 
+@pytest.mark.full
 @settings(
     max_examples=25,
     deadline=None,
@@ -320,6 +321,7 @@ def test_status_stays_0_without_a_grammar(cuts):
         assert passed.endswith(b"#end length\n" if n else b"#end full\n")
 
 
+@pytest.mark.full
 def test_saved_cache_does_not_depend_on_where_the_text_is_split(cuts, tmp_path):
     for n in (1, 3, 8, 40):
         for source in ("root ::= [a-z]{5}", 'root ::= "\U0001f980"'):

@@ -234,6 +234,7 @@ def test_model_is_hashed_once(model, cache, hashed):
     ]
 
 
+@pytest.mark.full
 def test_another_process_takes_what_was_kept(tmp_path):
     """A file as a command sees it, with the clock tick of real life."""
     shutil.copy(SPAM, tmp_path / "m.gguf")
@@ -829,6 +830,7 @@ def test_only_commands_that_need_it_compute_it(tmp_path):
     assert needs("gguf-dump", model) and not needs("gguf-dump", model, "general.architecture")
 
 
+@pytest.mark.full
 def test_cache_option_and_no_cache_are_obeyed(tmp_path):
     """`--cache DIR` has the id as well as all else, `--no-cache` keeps none."""
     shutil.copy(SPAM, tmp_path / "m.gguf")

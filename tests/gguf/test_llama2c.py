@@ -105,6 +105,7 @@ def test_published_checkpoints_write_their_greedy_text(datafile, tmp_path, name,
         assert ids_in((tmp_path / "ids").read_bytes()) == tokens and done.stdout == text
 
 
+@pytest.mark.full
 def test_generate_chat_and_bench_take_a_vocabulary(datafile, tmp_path):
     """The text of the checkpoint is that of the GGUF made of it, in each command; a plain --vocab
     mistake is 64.

@@ -66,6 +66,7 @@ VALUES = st.tuples(
 )
 
 
+@pytest.mark.full
 @given(st.lists(VALUES, min_size=1, max_size=4), st.integers(0, 1 << 32))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_large_values_anywhere_change_nothing_and_are_copied(model, tmp_path_factory, extra, seed):
@@ -108,6 +109,7 @@ def test_large_values_anywhere_change_nothing_and_are_copied(model, tmp_path_fac
     subprocess.run(["rm", "-r", d], check=True)
 
 
+@pytest.mark.full
 def test_gguf_dump_shows_them_short_and_whole(tmp_path):
     text = ('{"vocab": "é\u202e\n\t' + "x" * 70_000) * 40
     numbers, words = list(range(50_000)), [b"word %d\xff" % i for i in range(30_000)]

@@ -223,6 +223,7 @@ def test_full_cache_is_passed_on(model):
         assert done.returncode == 0 and records[-1] == ("E", stream.FULL | marks, 9, id, [])
 
 
+@pytest.mark.full
 def test_end_record_tells_of_an_id_that_was_chosen_or_of_none(model):
     """By its position: behind the record before it, or that of the record itself."""
     for flags in (stream.FULL, stream.LENGTH, stream.END_FLAGS["cut"]):

@@ -43,6 +43,7 @@ def started(box, name, soft, hard=None, **kwargs):
         return None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n_recipients", [1, 1000])
 @pytest.mark.parametrize("name", LIMITS)
 def test_any_limit_ends_in_delivery_deferral_or_a_signal(box, name, n_recipients):

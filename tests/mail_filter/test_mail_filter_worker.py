@@ -37,6 +37,7 @@ def listens(path):
         return s.connect_ex(str(path)) == 0
 
 
+@pytest.mark.full
 def test_worker_and_process_give_the_same_result(box):
     path = box.path / "socket"
     p = worker(path)

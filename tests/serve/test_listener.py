@@ -79,6 +79,7 @@ def test_another_takes_the_socket_over(start):
     assert second.process.returncode == 74
 
 
+@pytest.mark.full
 def test_socket_persists_while_workers_are_replaced(start):
     lines, w = long_lines(), start()
     followers, lock = [], threading.Lock()

@@ -268,6 +268,7 @@ def test_no_process_is_memory(monkeypatch):
     assert pass_through.classify(memoryview(MAIL), lambda: None) == b"error memory"
 
 
+@pytest.mark.full
 def test_kill_at_any_moment_writes_all_or_nothing():
     """kill -9 of the process that holds the mail: no byte, or all of them."""
     n_none = 0

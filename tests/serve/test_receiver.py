@@ -89,6 +89,7 @@ def test_message_does_not_wait_for_idle_clients(start, n):
         assert receive(idle[1]) == b"error empty\n"
 
 
+@pytest.mark.full
 def test_slow_senders_delay_nobody_and_have_a_deadline(start):
     w = start(n=1, constants={"SEND_SECONDS": 5})
     over = threading.Event()
@@ -198,6 +199,7 @@ def seconds_of_processor(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.full
 def test_few_descriptors_bound_the_clients(start):
     """ulimit -n 64: clients wait in the socket's queue, and nobody spins."""
     limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -261,6 +263,7 @@ def test_failing_accept_does_not_spin(start):
 # Large messages.
 
 
+@pytest.mark.full
 def test_client_that_sends_100_mb_delays_nobody(start):
     w = start()
     receiver, before = w.receiver(), rss(w.receiver())
@@ -283,6 +286,7 @@ def test_client_that_sends_100_mb_delays_nobody(start):
     assert n_open(receiver) == n_open(w.receiver()) and w.log() == ""
 
 
+@pytest.mark.full
 def test_messages_that_arrive_have_bounded_memory(start):
     w = start(n=1, constants={**LONG, "TOTAL_BYTES": 2 << 20})
     receiver, before = w.receiver(), rss(w.receiver())
@@ -408,6 +412,7 @@ def test_client_that_is_sending_survives_a_reload(start):
     w.end()
 
 
+@pytest.mark.full
 def test_shutdown_waits_for_clients_until_their_deadline(start):
     w = start(constants={"SEND_SECONDS": 3})
     with closing([connect(w.path) for _ in range(3)]) as (idle, slow, waiting):

@@ -91,6 +91,7 @@ def test_worker_verdict_equals_classify_for_real_messages(worker, datafile):
 # Clients.
 
 
+@pytest.mark.full
 def test_many_at_once_are_answered(worker):
     lines = long_lines()
     found = loop(worker.path, DATA, 100, lambda i: i >= 300)
@@ -105,6 +106,7 @@ def test_many_at_once_are_answered(worker):
         s.close()
 
 
+@pytest.mark.full
 def test_whatever_is_sent_there_is_an_answer(worker):
     rows = {b"": b"error empty\n"}
     for data in (
@@ -180,6 +182,7 @@ inputs.text = lambda data, *rest: sum(itertools.repeat(0)) if b"endless" in data
 """  # a fault that no mail is known to meet: a loop in C code without an end
 
 
+@pytest.mark.full
 def test_message_that_takes_too_long_ends_one_worker(start):
     w = start(constants={"ANSWER_SECONDS": 2.5}, before=ENDLESS, n=1)
     before = w.workers()
@@ -278,6 +281,7 @@ def test_worker_of_a_large_model_is_not_replaced(start, large_model, before):
     assert w.workers() == workers and w.log() == ""
 
 
+@pytest.mark.full
 def test_descriptors_and_memory_do_not_grow(start):
     w = start(n=1)
     pids, mails = (
@@ -309,6 +313,7 @@ def test_descriptors_and_memory_do_not_grow(start):
 # Ends and beginnings.
 
 
+@pytest.mark.full
 def test_killed_workers_are_replaced_under_load(start):
     w, lines, killed = start(), long_lines(), []
 
@@ -327,6 +332,7 @@ def test_killed_workers_are_replaced_under_load(start):
     assert w.log().count("was ended by SIGKILL; it is replaced") == len(set(killed))
 
 
+@pytest.mark.full
 def test_workers_that_die_at_once_do_not_make_a_storm(start):
     w, seen, began = start(n=1), set(), time.monotonic()
 

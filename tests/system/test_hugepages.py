@@ -183,6 +183,7 @@ def test_model_truncated_before_its_huge_page_copy_is_a_one_line_error(tmp_path,
     assert e.value.code == 74
 
 
+@pytest.mark.full
 @here
 def test_commands_answer_the_same_with_a_copy(tiny, tmp_path, home):
     mail = BIN.parent / "tests" / "mails" / "spam-cards.eml"
