@@ -46,6 +46,7 @@ ANNOTATED = [
 ]
 
 
+@pytest.mark.full
 def test_mypy_passes():
     pytest.importorskip("mypy")
     done = subprocess.run(
@@ -54,6 +55,7 @@ def test_mypy_passes():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_api_is_typed_for_its_users(tmp_path):
     """py.typed is there, and the lazy names have their types."""
     pytest.importorskip("mypy")
