@@ -96,7 +96,7 @@ def fit(
 
 
 class _Objective:
-    """- sum ln P(correct answer) + sum ((w - mean) / deviation)^2 / 2; w is [scale, trust, *bias]."""
+    """The penalized loss, nats. Its argument w is [scale, trust, *biases]."""
 
     def __init__(
         self,
