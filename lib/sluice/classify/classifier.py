@@ -288,7 +288,7 @@ class Classifier:
         unless the user has given it.
         """
         q, names = self.question, list(self.question.answers)
-        v.learned = self.learned and self.learned.section(self.model.file)
+        v.learned = self.learned.section(self.model.file) if self.learned else None
         v.taught, v.calibration = None, [q.scale, *q.bias.values()]
         if v.learned:
             self._use_learned(v, v.learned)

@@ -11,8 +11,8 @@ from array import array
 
 from ..faults import Error, data_error
 from ..kernels import lib
-from ..texts import labelled
 from ..learn import tokens
+from ..texts import labelled
 from . import inputs, priors
 from .classifier import Verdict
 from .plan import STDIN

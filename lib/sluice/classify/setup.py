@@ -8,9 +8,9 @@ import copy
 import os
 
 from ..faults import USAGE, Error
+from ..learn import place
 from ..messages import say as to_stderr
 from ..system import cache_directory
-from ..learn import place
 from . import inputs
 from .classifier import Classifier
 from .question import Question, find, model_path, read_all

@@ -117,8 +117,8 @@ def _name(path):
 def _system(c: Classifier, label: str):
     from . import result
 
-    learned = c.learned and c.learned.section(c.model.file)
-    calibration = learned and report.learned_by(learned, list(c.question.answers))
+    learned = c.learned.section(c.model.file) if c.learned else None
+    calibration = report.learned_by(learned, list(c.question.answers)) if learned else None
     if not learned and c.fitted:
         calibration = {"fit": c.fitted.digest, "labels": c.fitted.n, "taken": c.fitted.taken}
     return result.System(

@@ -6,7 +6,7 @@ import os
 from bisect import bisect_left
 
 from ..faults import Error, data_error
-from . import evidence, layout, place, tokens
+from . import evidence, layout, place
 from .joint import Joint
 
 TYPE_CHECKING = False
@@ -90,7 +90,7 @@ def _is_empty_or_shared(path, opened, question):
     return path == place.home(question.name) or not any(s.n_texts for s in sections(path, opened))
 
 
-def sections(path: str, opened: layout.Opened) -> "list[Section]":
+def sections(path: str, opened: layout.Opened) -> "list[Any]":
     """Return the Sections of a file of any format. Raises DataError."""
     data = opened.data
     if bytes(data[: len(layout.MAGIC_1)]) == layout.MAGIC_1:
@@ -122,8 +122,8 @@ class Section:
         numbers = (*self.prior, scale, trust, *bias)
         if not all(-layout.MAX_NUMBER <= x <= layout.MAX_NUMBER for x in numbers):  # NaN fails
             raise data_error(path, "damaged: a number of the fit is out of range")
-        if min(scale, self.prior[0]) <= 0 or trust < 0:
-            raise data_error(path, "damaged: scale or trust of the fit is not above 0")
+        if scale < 0 or self.prior[0] <= 0:
+            raise data_error(path, "damaged: scale of the fit is below 0")
         self._totals = array("totals", "I").tolist()
         self._pairs, self._texts = array("pairs", "Q"), array("texts", "Q")
         self._labels, self._flags = array("labels", "B"), array("flags", "B")
@@ -139,7 +139,7 @@ class Section:
     @property
     def has_evidence(self) -> bool:
         """Whether tokens of a text can say anything: each answer has texts with tokens."""
-        return all(self._totals) and self.joint.trust > 0
+        return all(self._totals) and self.joint.trust != 0
 
     def label(self, parts: tuple[bytes, bytes | None]) -> int | None:
         """Return the index of the answer that the user gave to a text, or None.

@@ -5,7 +5,7 @@ file.
 import time
 
 from ..faults import BAD_DATA, USAGE, Error, data_error, printable
-from . import layout, tokens, writing
+from . import layout, writing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

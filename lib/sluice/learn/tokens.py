@@ -16,16 +16,14 @@ to MAX_TOKENS in all.
 
 import re
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from ..mail import fields
 
 MAX_TOKENS = 640
 MAX_HEADER = 320
 MAX_CHARACTERS = 1 << 14  # of a text, and of its tail if the middle was dropped
 HEADER_BYTES = 1 << 16
 MAX_FIELDS = 200
-MAX_VALUE = 2000  # bytes of a field
+MAX_NAME, MAX_VALUE = 60, 2000  # characters of a field
 MAX_WORDS = 40  # of a field
 MAX_WORD = 40  # characters
 # of fields that a message has by RFC 5322: without one of them it is a text, not a message
@@ -39,22 +37,15 @@ SKIPPED = re.compile(
 )
 WORDS = re.compile(r'[^\s<>()\[\]",;:=?&/\'|]+')
 HOSTS = re.compile(r"\b(?:from|by)\s{1,9}\(?([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,9})")
-NAME = re.compile(r"[!-9;-~]{1,60}")
 DIGITS = re.compile(r"\d+")
 SENDERS = frozenset(("from", "reply-to", "return-path", "sender", "list-id"))
 
 
 def header_of(data: bytes) -> bytes | None:
-    """Return the header of a message, at most HEADER_BYTES, with LF line ends; None if it has
-    none.
-    """
+    """Return the header of a message, at most HEADER_BYTES; None if it has none."""
     head = data[:HEADER_BYTES]
-    if b"\r" in head:
-        head = head.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if head.startswith(b"From "):
-        head = head.partition(b"\n")[2]
-    head = head.partition(b"\n\n")[0]
-    return head or None
+    ends = [at for at in (head.find(b"\n\n"), head.find(b"\n\r\n")) if at >= 0]
+    return head[: min(ends, default=len(head))] or None
 
 
 def of(
@@ -82,38 +73,16 @@ def is_of_header(token: str) -> bool:
     return ":" in token
 
 
-def fields(header: bytes) -> "Iterable[tuple[str, str]]":
-    """Yield (name in lower case, value in one line, at most MAX_VALUE) of each field of a header.
-
-    Of bytes each is a character. Yields nothing if there is no field that messages have.
-    """
-    pairs: list[tuple[str, str]] = []
-    name, value = "", ""
-    for line in header.decode("latin-1").split("\n", 4 * MAX_FIELDS)[: 4 * MAX_FIELDS]:
-        if line[:1] in (" ", "\t"):
-            if name and len(value) < MAX_VALUE:
-                value += " " + line[1:]
-            continue
-        if name:
-            pairs.append((name, value[:MAX_VALUE]))
-        if len(pairs) >= MAX_FIELDS:
-            name = ""
-            break
-        name, colon, value = line.partition(":")
-        name = name.strip().lower()
-        if not colon or not NAME.fullmatch(name):
-            name = ""
-    if name:
-        pairs.append((name, value[:MAX_VALUE]))
-    return pairs if any(name in FIELDS for name, _ in pairs) else []
-
-
 def _of_header(header):
     """Return the tokens of a header, a list without repetition of at most MAX_HEADER."""
     found: dict[str, None] = {}
-    for name, value in fields(header):
-        if SKIPPED.fullmatch(name):
+    every = fields.fields(header)
+    if not any(name in FIELDS for name, _ in every):
+        return []
+    for name, value in every[:MAX_FIELDS]:
+        if SKIPPED.fullmatch(name) or len(name) > MAX_NAME:
             continue
+        value = value[:MAX_VALUE]
         found["has:" + name] = None
         if name == "received":
             value = value.lower()
