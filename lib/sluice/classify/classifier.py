@@ -16,10 +16,11 @@ from .question import UNSURE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from .calibration import Fit
+    from ..learn.auto import Auto
+    from ..learn.learned import Learned, Section
 
 KV_TYPE = "f16"
 EXIT_OTHER, EXIT_UNSURE = 1, 2
@@ -36,7 +37,10 @@ class Verdict:
     scores: {label: probability}.
     level: expected level of a question of type score, 0 for the first; None for other questions.
     log_p: uncalibrated log probabilities (nats) in the order of the labels.
-    fit: the calibration.Fit in use; None: the question's calibration.
+    learned: the learned.Section in use; None: the question's calibration alone.
+    taught: the label that the user gave to this text, or None. The answer is this one.
+    calibration: [scale, *biases] that make the scores of log_p, the evidence of the user's tokens
+    in the biases; not of a taught text.
     n_tokens: tokens of prompt and input.
     n_reused: those of them that came from the cache or from an earlier text.
     cut: whether the middle of the text was dropped.
@@ -45,6 +49,7 @@ class Verdict:
     hidden: hidden state after the prompt, f32 [n_embd], if the Classifier keeps it, or None.
     reasons: problems found in a message (see sluice.mail, inputs.NO_TEXT), or None.
     used: the text that the prompt gets; two parts if its middle is dropped (see inputs.text).
+    header: the header of a message, at most tokens.HEADER_BYTES, or None.
     """
 
     answer: str
@@ -52,7 +57,9 @@ class Verdict:
     scores: dict[str, float]
     level: float | None
     log_p: list[float]
-    fit: "Fit | None"
+    learned: "Section | None"
+    taught: str | None
+    calibration: list[float]
     n_tokens: int
     n_reused: int
     cut: bool
@@ -61,15 +68,17 @@ class Verdict:
     hidden: "Any"
     reasons: list[str] | None = None
     used: tuple[bytes, bytes | None]
+    header: bytes | None = None
 
 
 class _Text:
-    """tokens: those before the input, and the input's. cut, reasons, used: see Verdict."""
+    """tokens: those before the input, and the input's. cut, reasons, used, header: see Verdict."""
 
-    __slots__ = ("cut", "reasons", "tokens", "used")
+    __slots__ = ("cut", "header", "reasons", "tokens", "used")
 
-    def __init__(self, tokens, cut, reasons, used):
+    def __init__(self, tokens, cut, reasons, used, header):
         self.tokens, self.cut, self.reasons, self.used = tokens, cut, reasons, used
+        self.header = header
 
 
 class Classifier:
@@ -78,13 +87,16 @@ class Classifier:
     cache_dir: directory for the model ID and for a snapshot of the tokens before the input, or
     None. Cache errors are ignored.
     as_mail: the inputs are messages (RFC 5322), whatever the question says.
-    mass: compute Verdict.mass. user_calibration: a calibration.UserCalibration, or None.
+    mass: compute Verdict.mass. learned: a learned.Learned, or None.
     threads, arithmetic, vocab, huge_pages: see model.Model. model: a Model that is open already, in
     place of `path` and these.
 
     Attributes: head: a heads.Head, whose scores take the place of log_p in the calibration, or
     None. fitted: the fit_file.Fitted in use, or None. asked_prior: priors.Asked, prior: the
-    priors.Prior in use, or None. keeps_hidden: set Verdict.hidden.
+    priors.Prior in use, or None. keeps_hidden: set Verdict.hidden. learned: may be set to another
+    Learned of the same question before each text. signals: called with the header of a message,
+    returns tokens that it has besides those of learn/tokens.py; None: no others. auto: an
+    auto.Auto, or None.
     n_to_sample: of so many texts more, set Verdict.begin_mass.
 
     Raises DataError or UnsupportedError for a model that is invalid or does not fit the question.
@@ -100,11 +112,13 @@ class Classifier:
         mass: bool = False,
         arithmetic: str = "exact",
         vocab: str | None = None,
-        user_calibration: "Any" = None,
+        learned: "Learned | None" = None,
         huge_pages: bool = False,
         model: Model | None = None,
     ) -> None:
-        self.user_calibration, self.question = user_calibration, question
+        self.learned, self.question = learned, question
+        self.signals: Callable[[bytes], set[str]] | None = None
+        self.auto: Auto | None = None
         self.as_mail, self._with_mass = as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
         self.model = m = model or Model(path, threads, arithmetic, vocab, huge_pages)
@@ -204,17 +218,29 @@ class Classifier:
             text, rest, reasons = inputs.text(data, self.is_mail, self.question.fold)
         except Error as e:
             return e
-        return self.text_of(text, rest, reasons)
+        header = None
+        if self.is_mail:
+            from ..learn import tokens
+
+            header = tokens.header_of(data)
+        return self.text_of(text, rest, reasons, header)
 
     def text_of(
-        self, text: bytes, rest: bytes | None, reasons: list[str] | None
+        self,
+        text: bytes,
+        rest: bytes | None,
+        reasons: list[str] | None,
+        header: bytes | None = None,
     ) -> "_Text | Error":
-        """Return the _Text of what inputs.text gives, or the DataError that it is empty."""
+        """Return the _Text of what inputs.text gives, or the DataError that it is empty.
+
+        header: of a message, see Verdict.
+        """
         tokens, cut = self.prompt.input_tokens(text, rest)
         tokens = self.prompt.before + tokens
         if not tokens and not self.prompt.after:
             return data_error("input", "no text, and the prompt is empty, too")
-        return _Text(tokens, cut, reasons, (text, rest))
+        return _Text(tokens, cut, reasons, (text, rest), header)
 
     def reserve(self, n_rows: int) -> None:
         """Have a cache of at least `n_rows` tokens."""
@@ -250,26 +276,53 @@ class Classifier:
                     v.begin_mass = self._begin_mass()
         v.log_p = orders.mean(found)
         v.n_tokens, v.n_reused = len(text.tokens) + len(self.prompt.after), n_known
-        v.cut, v.reasons, v.used = text.cut, text.reasons, text.used
+        v.cut, v.reasons, v.used, v.header = text.cut, text.reasons, text.used, text.header
         self.evaluate(v)
         v.mass = None if log_mass is None else min(1.0, lib.sluice_exp(log_mass))
         return v
 
     def evaluate(self, v: "Verdict") -> None:
-        """Set answer, scores and fit of `v` from its log_p and the current calibration.
+        """Set answer and scores of `v` from its log_p, the calibration, and what was learned.
 
-        The answer is "unsure" to a message without text and links, whatever its subject says.
+        The answer is "unsure" to a message without text and links, whatever its subject says,
+        unless the user has given it.
         """
         q, names = self.question, list(self.question.answers)
-        v.fit = self.user_calibration and self.user_calibration.fit(self.model.file)
-        scale, *bias = v.fit.fitted if v.fit else (q.scale, *(q.bias[name] for name in names))
+        v.learned = self.learned.section(self.model.file) if self.learned else None
+        v.taught, v.calibration = None, [q.scale, *q.bias.values()]
+        if v.learned:
+            self._use_learned(v, v.learned)
+        scale, *bias = v.calibration
         p = calibrated(self.head.scores(v.hidden) if self.head else v.log_p, scale, bias)
+        if v.taught is not None:
+            p = _settled(p, names.index(v.taught), q.thresholds[v.taught])
         best, v.level = max(range(len(p)), key=lambda a: p[a]), None
         if q.type == kinds.SCORE:
             best, v.level = kinds.nearest(p), kinds.level(p)
         v.scores = dict(zip(names, p))
         is_sure = p[best] >= q.thresholds[names[best]] and inputs.NO_TEXT not in (v.reasons or ())
+        if v.taught is not None:
+            best, is_sure = names.index(v.taught), True
         v.answer, v.score = (names[best], p[best]) if is_sure else (UNSURE, p[0])
+
+    def words_of(self, v: "Verdict") -> set[str]:
+        """Return the tokens of the text of `v` that learning counts (learn/tokens.py)."""
+        from ..learn import tokens
+
+        found = tokens.of(*v.used, v.header, self.question.fold)
+        return found | self.signals(v.header) if self.signals and v.header else found
+
+    def _use_learned(self, v, section):
+        """Set calibration and taught of `v` by what was learned."""
+        joint = section.joint
+        bias = joint.bias
+        if section.has_evidence:
+            t, _ = section.evidence(self.words_of(v))
+            bias = [b + joint.trust * x for b, x in zip(bias, t)]
+        v.calibration = [joint.scale, *bias]
+        label = section.label(v.used)
+        if label is not None:
+            v.taught = list(self.question.answers)[label]
 
     def line(self, v: "Verdict", name: str | None = None) -> bytes:
         """Return the line of --long: label, P(first label), threshold, model ID (16 hex digits).
@@ -315,6 +368,16 @@ class Classifier:
         root = self.tree.root
         among = log_sum(ffi.unpack(self._look((), root.rows), len(root.tokens)))
         return min(1.0, lib.sluice_exp(among - self._log_total()))
+
+
+def _settled(p, label, threshold):
+    """Probabilities `p`, moved so that the answer `label` is beyond its threshold."""
+    least = (1 + max(threshold, 0.5)) / 2
+    if p[label] >= least:
+        return p
+    others = sum(p) - p[label]
+    share = (1 - least) / others if others else 0.0
+    return [least if a == label else share * x for a, x in enumerate(p)]
 
 
 def ask_together(

@@ -103,8 +103,8 @@ def fit_digest(scale: float, bias: "list[float]") -> str:
 
 def calibration_of(c: "Classifier", v: "Verdict") -> "dict[str, Any]":
     """What a receipt says of the calibration that made `v`."""
-    scale, *bias = v.fit.fitted if v.fit else calibration.prior(c.question)
-    digest = c.fitted.digest if c.fitted and not v.fit else fit_digest(scale, bias)
+    scale, *bias = v.calibration
+    digest = c.fitted.digest if c.fitted and not v.learned else fit_digest(scale, bias)
     if calibrated(v.log_p, scale, bias) != list(v.scores.values()):
         return {"digest": digest, "head": True}
     names = list(c.question.answers)

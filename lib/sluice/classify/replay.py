@@ -11,6 +11,7 @@ from array import array
 
 from ..faults import Error, data_error
 from ..kernels import lib
+from ..learn import tokens
 from ..texts import labelled
 from . import inputs, priors
 from .classifier import Verdict
@@ -98,6 +99,7 @@ class Replay:
         """
         for c, kept in zip(self._panel.classifiers, self._kept):
             if c.asked_prior and c.asked_prior.kind == priors.TEXTS:
+                c.learned = None  # it is joined with another calibration
                 log_p = priors.of_texts(kept.probabilities(c), name)
                 priors.apply(c, log_p, c.asked_prior.strength)
 
@@ -112,9 +114,10 @@ class Replay:
             self._next = i + 1
             verdicts = [kept.verdict(i) for kept in self._kept]
             for c, v in zip(self._panel.classifiers, verdicts):
-                c.evaluate(v)
-                if self._keeps_text:
+                if self._keeps_text or c.learned:
                     v.used = inputs.text(data, c.is_mail, c.question.fold)[:2]
+                    v.header = tokens.header_of(data) if c.is_mail else None
+                c.evaluate(v)
             yield verdicts
 
 

@@ -11,8 +11,10 @@ __all__ = ["dump", "fields", "of_all", "parse", "verdict", "whole"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
+    from ..learn.learned import Section
     from .classifier import Classifier, Verdict
     from .panel import Panel
 
@@ -69,6 +71,16 @@ def _fitted(c):
     return found
 
 
+def learned_by(section: "Section", names: "Sequence[str]") -> "dict[str, Any]":
+    """Return the dict of what was learned. names: of the answers."""
+    return {
+        "learnt": section.n_texts,
+        "scale": section.joint.scale,
+        "trust": section.joint.trust,
+        "bias": dict(zip(names, section.joint.bias)),
+    }
+
+
 def of_all(
     panel: "Panel", verdicts: "list[Verdict]", is_whole: bool, ms: float | None = None
 ) -> "dict[str, Any]":
@@ -85,11 +97,8 @@ def whole(classifier: "Classifier", v: "Verdict", ms: float | None = None) -> "d
     """Return the dict of --json. ms: milliseconds since the command started, of a single text."""
     reasons = {} if v.reasons is None else {"reasons": v.reasons}
     names = list(classifier.question.answers)
-    fit = v.fit and {
-        "learnt": v.fit.n_texts,
-        "scale": v.fit.fitted[0],
-        "bias": dict(zip(names, v.fit.fitted[1:])),
-    }
+    learned = v.learned and learned_by(v.learned, names)
+    taught = {} if v.taught is None else {"taught": True}
     return {
         **verdict(v),
         "margin": round(margin(v), 6),
@@ -101,7 +110,8 @@ def whole(classifier: "Classifier", v: "Verdict", ms: float | None = None) -> "d
         "model": classifier.model.file.id[:8].hex(),
         "arithmetic": classifier.model.arithmetic,
         "frame": classifier.prompt.template,
-        "calibration": fit,
+        "calibration": learned,
+        **taught,
         **_fitted(classifier),
         **reasons,
     }

@@ -8,9 +8,10 @@ import copy
 import os
 
 from ..faults import USAGE, Error
+from ..learn import place
 from ..messages import say as to_stderr
 from ..system import cache_directory
-from . import calibration, inputs
+from . import inputs
 from .classifier import Classifier
 from .question import Question, find, model_path, read_all
 
@@ -37,7 +38,8 @@ class Setup:
     say: called with a message if the calibration cannot be used. None: no message.
     fit_path: path of the fit. None: the question's file in the user's data directory.
     prior: none, content-free, texts or a file, in place of the question's prior, calibration of the
-    user and fit. None: these. ignores_fit: the question's own calibration is used.
+    user and fit. None: these. ignores_fit: the question's own calibration is used. auto_learn: the
+    probability from which on an answer is learned, or None.
 
     Attribute calibration_file: path of the calibration in use, or None. as_mail may be set before a
     model is opened.
@@ -62,10 +64,12 @@ class Setup:
         fit_path: str | None = None,
         prior: str | None = None,
         ignores_fit: bool = False,
+        auto_learn: float | None = None,
     ) -> None:
         self._asked = [asked] if isinstance(asked, str) else list(asked)
         self._answers = answers
         self._prior, self._fit_path = prior, fit_path
+        self._auto_learn = auto_learn
         self._ignores_fit = ignores_fit or no_calibration or prior not in (None, "none")
         self._calibration = calibration_file, self._ignores_fit
         self.calibration_file = self._calibration_of(self._asked[0])
@@ -78,7 +82,7 @@ class Setup:
         if self._answers is not None:  # a question without a file has no name by which to find one
             file, is_off = self._calibration
             return None if is_off else file
-        return calibration.path_for(asked, *self._calibration)
+        return place.path_for(asked, *self._calibration)
 
     def question(self) -> Question:
         """Read and check the only question. Raises Error 64 if there are several, DataError naming
@@ -137,7 +141,7 @@ class Setup:
             self._mass,
             self._arithmetic,
             self._vocab,
-            path and calibration.UserCalibration(path, q, self._say),
+            self._learned(path, q),
             self._huge_pages,
             model,
         )
@@ -147,14 +151,24 @@ class Setup:
 
             c.asked_prior = priors.parse(self._prior, q) if self._prior is not None else q.prior
             priors.prepare(c, c.asked_prior)
+        if self._auto_learn is not None and path and c.learned:
+            from ..learn.auto import Auto
+
+            c.auto = Auto(c, path, self._auto_learn)
         return c
 
     def fit_path(self, q: Question) -> str | None:
         """Return the path of the fit of `q`, there or not; None if there can be none."""
         if self._fit_path or self._answers:
             return self._fit_path
-        path = calibration.home(q.name)
-        return path and path[: -len(calibration.SUFFIX)] + ".fit"
+        return place.home(q.name, ".fit")
+
+    def _learned(self, path, q):
+        if not path:
+            return None
+        from ..learn.learned import Learned
+
+        return Learned(path, q, self._say)
 
     def _use_fit(self, c):
         path = None if self._ignores_fit else self.fit_path(c.question)
@@ -163,8 +177,8 @@ class Setup:
         from . import fit_file
 
         fit_file.use(c, path)
-        if c.head:  # the user's calibration is of log probabilities
-            c.user_calibration = None
+        if c.head:  # what was learned is joined with log probabilities
+            c.learned = None
 
     def panel(self, questions: list[Question]) -> "Panel":
         """Open the model, and return the Panel of `questions`. Raises as `classifier` does; Error

@@ -11,6 +11,7 @@ Of a text that is longer than the prompt takes, the spans in the middle are one 
 import copy
 import re
 
+from ..learn import tokens
 from ..mail import message
 from . import inputs
 
@@ -40,11 +41,13 @@ class Spans:
     texts: the spans, bytes each, as a reader sees them. kind: "lines" or "sentences". n_cut: how
     many there were before neighbours were put together. unread: the number of the span in the
     middle, or None; n_unread: the lines or sentences in it. reasons: see inputs.text.
+    header: of a message, with all fields whatever is left out, or None.
     """
 
     texts: list[bytes]
     kind: str
     reasons: list[str] | None
+    header: bytes | None
     unread: int | None
 
     def __init__(
@@ -56,6 +59,7 @@ class Spans:
         read: "tuple[int, int] | None" = None,
     ) -> None:
         self._fold, self._mail, self.reasons = fold, None, None
+        self.header = tokens.header_of(data) if is_mail else None
         if is_mail:
             self._mail = mail = message.read(data[: inputs.MAIL_BYTES])
             self.reasons = mail.reasons

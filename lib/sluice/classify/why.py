@@ -21,7 +21,6 @@ from ..faults import Error, data_error
 from ..model import packed
 from ..model.packed import Part
 from .answers import calibrated, log_sum
-from .calibration import prior
 from .classifier import ask_texts
 from .question import UNSURE
 from .spans import MAX_SPANS, Spans
@@ -106,9 +105,10 @@ def explain(
 def log_odds(c: "Classifier", v: "Verdict", label: str) -> float:
     """ln P(label) / P(the others) of a Verdict, exact where P is nearly 0 or 1."""
     names = list(v.scores)
-    scale, *bias = v.fit.fitted if v.fit else prior(c.question)
+    scale, *bias = v.calibration
     terms = [scale * p + b for p, b in zip(v.log_p, bias)]
-    if calibrated(v.log_p, scale, bias) != list(v.scores.values()):  # not by scale and bias alone
+    # not by scale and bias alone; of a text whose answer the user gave, what would be without it
+    if v.taught is None and calibrated(v.log_p, scale, bias) != list(v.scores.values()):
         terms = [math.log(max(p, 1e-300)) for p in v.scores.values()]
     at = names.index(label)
     return terms[at] - log_sum(terms[:at] + terms[at + 1 :])
@@ -129,7 +129,9 @@ class Asked:
         self._n_cached = min(c.n_known, len(self._whole) - 1)  # rows that are those of the whole
 
     def _text(self, left_out):
-        return self._c.text_of(*self._spans.without(left_out), self._spans.reasons)
+        return self._c.text_of(
+            *self._spans.without(left_out), self._spans.reasons, self._spans.header
+        )
 
     def verdicts(
         self,

@@ -12,7 +12,6 @@ from .command import IGNORED, code_of, command, only_one, refuse, refuse_termina
 from .declared import argument, option
 from .options import (
     arithmetic_option,
-    calibration_options,
     chat_options,
     check_text_options,
     context_option,
@@ -20,6 +19,7 @@ from .options import (
     fit_options,
     grammar_options,
     huge_pages_option,
+    learning_options,
     listen_options,
     model_option,
     not_with_file,
@@ -43,7 +43,6 @@ __all__ = [
     "OrNone",
     "argument",
     "arithmetic_option",
-    "calibration_options",
     "chat_options",
     "check_text_options",
     "code_of",
@@ -52,6 +51,7 @@ __all__ = [
     "evaluate_options",
     "fit_options",
     "grammar_options",
+    "learning_options",
     "huge_pages_option",
     "listen_options",
     "model_option",

@@ -253,35 +253,59 @@ def receipt_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def calibration_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: --learn, --forget, --calibration and --no-calibration."""
+def learning_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --learn, --forget, --list-learned, --reset, --auto-learn, --calibration and
+    --no-calibration.
+    """
     for decorate in (
         option(
             "--no-calibration",
             is_flag=True,
-            group="Calibration",
-            help="Ignore the user's calibration; use the question's.",
+            group="Learning",
+            help="Ignore what was learned; use the question's calibration.",
         ),
         option(
             "--calibration",
             "calibration_file",
             metavar="FILE",
-            group="Calibration",
+            files=("calibration",),
+            group="Learning",
             show_default="QUESTION.calibration in $XDG_DATA_HOME/sluice or ~/.local/share/sluice",
-            help="The user's calibration file, read and updated.",
+            help="The file of what was learned, read and updated.",
+        ),
+        option(
+            "--auto-learn",
+            type=click.FloatRange(0.5, 1.0),
+            metavar="P",
+            group="Learning",
+            help="Learn the answers that are surer than P, too. They never count for more than the"
+            " texts that you taught.",
+        ),
+        option(
+            "--reset",
+            is_flag=True,
+            group="Learning",
+            help="Forget all that was learned, and print the number of texts.",
+        ),
+        option(
+            "--list-learned",
+            is_flag=True,
+            group="Learning",
+            help="Print what was learned: texts, dates, and how they would be classified if each"
+            " had not been learned.",
         ),
         option(
             "--forget",
             is_flag=True,
-            group="Calibration",
-            help="Remove this text from the calibration and refit.",
+            group="Learning",
+            help="Forget these texts, as if they had never been learned.",
         ),
         option(
             "--learn",
-            metavar="LABEL",
-            group="Calibration",
-            help="Add this text with its correct LABEL to the calibration, refit, and print the new"
-            " result. The model does not change.",
+            metavar="ANSWER",
+            words=("yes", "no", "spam", "ham"),
+            group="Learning",
+            help="Learn that ANSWER is correct for these texts. The model does not change.",
         ),
     ):
         function = decorate(function)

@@ -94,7 +94,7 @@ if TYPE_CHECKING:
 @cli.texts_options
 @cli.why_options
 @cli.receipt_options
-@cli.calibration_options
+@cli.learning_options
 @cli.evaluate_options
 @cli.fit_options
 @cli.option(
@@ -135,6 +135,9 @@ def main(
     verbose: bool,
     learn: str | None,
     forget: bool,
+    list_learned: bool,
+    reset: bool,
+    auto_learn: float | None,
     calibration_file: str | None,
     no_calibration: bool,
     recursive: bool,
@@ -326,12 +329,29 @@ def main(
     cli.refuse(not fit and (head or risk is not None), "--head and --risk: need --fit")
     cli.refuse(
         prior not in (None, "none")
-        and (learn is not None or forget or calibration_file or fit_path),
-        "--prior excludes --learn, --forget, --calibration and --fit-file",
+        and (learn is not None or forget or auto_learn or calibration_file or fit_path),
+        "--prior excludes --learn, --forget, --auto-learn, --calibration and --fit-file",
     )
     named = None if answers is None else [word.strip() for word in answers.split(",")]
     cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
+    cli.only_one(learn=learn is not None, forget=forget, reset=reset, list_learned=list_learned)
+    for name, is_given in dict(
+        listen=listen, pass_through=pass_through, no_calibration=no_calibration, long=long
+    ).items():
+        cli.only_one(
+            learn=learn is not None,
+            forget=forget,
+            reset=reset,
+            list_learned=list_learned,
+            **{name: is_given},
+        )
+    cli.refuse(
+        len(asked) > 1 and (is_learning or auto_learn or reset or list_learned),
+        "--learn, --forget, --list-learned, --reset and --auto-learn: need one question",
+    )
+    cli.refuse((reset or list_learned) and files, "--list-learned and --reset: take no FILE")
+    cli.only_one(auto_learn=auto_learn, learn=learn is not None, forget=forget)
     options: dict[str, Any] = dict(
         asked=asked or ("spam",),
         model=model,
@@ -349,7 +369,12 @@ def main(
         answers=named,
         fit_path=fit_path,
         prior=prior,
+        auto_learn=auto_learn,
     )
+    if reset or list_learned:
+        from ..learn import asked as learning
+
+        learning.at_once(Setup(**options), reset, as_json)
     if evaluate:
         cli.only_one(evaluate=True, listen=listen, pass_through=pass_through, learn=learn)
         cli.only_one(evaluate=True, jsonl=jsonl, long=long, each=each, select=select)
@@ -380,15 +405,13 @@ def main(
         priors.check_options(prior, save_prior, are_many, bool(state_file))
     learns = None
     if is_learning:
-        from ..classify import learning
+        from ..learn import asked as learning
 
-        learns = learning.learner(
-            setup.calibration_file,
-            learn,
-            forget,
-            are_many or listen or pass_through or len(asked) > 1,
-            no_calibration,
-        )
+        cli.refuse(select is not None or state_file or null, "--learn and --forget print no texts")
+        cli.refuse(receipt or verify or why, "--learn and --forget: no --receipt, --verify, --why")
+        if are_many:
+            return _learn(setup, texts, None if forget else learn, as_json)
+        learns = learning.one(setup, None if forget else learn)
     if listen or pass_through:
         cli.refuse(are_many, "the options of many texts exclude --listen and --pass-through")
         if listen:
@@ -400,8 +423,7 @@ def main(
         from ..serve import pass_through as passing
 
         return passing.run(setup.classifier)
-    cli.refuse(learns and (receipt or verify), "--learn and --forget leave no receipt")
-    cli.refuse(why and (learns or are_many or len(asked) > 1), "--why: one text, one question")
+    cli.refuse(why and (are_many or len(asked) > 1), "--why: one text, one question")
     if html:
         from ..classify import why_page
 
@@ -413,9 +435,7 @@ def main(
         key = receipts.read_key(receipt_key)
         log = receipts.Log(receipt, key) if receipt else None
     questions = setup.questions()
-    cli.refuse(
-        len(questions) > 1 and (long or learns), "--long, --learn and --forget: need one question"
-    )
+    cli.refuse(len(questions) > 1 and (long or learns), "--long, --learn, --forget: one question")
     cli.refuse(len(questions) > 1 and save_prior, "--save-prior: needs one question")
     if verify:
         return _verify(texts, setup.panel(questions), verify, key, verbose)
@@ -457,6 +477,10 @@ def main(
     if html and explained:
         why_page.write(html, c, explained, files[0] if files else "standard input", top)
     stream.write_all(1, line)
+    if auto_learn:
+        from ..learn import asked as learning
+
+        learning.keep(c, v)
     if verbose:
         cli.report(
             tokens=v.n_tokens, reused=v.n_reused, steps=c.tree.n_nodes, cache=c.cache_state, ms=ms
@@ -483,11 +507,31 @@ def _many(texts, panel, log, save_prior):
     from ..classify import many
     from ..cli import progress
 
-    note = log and (
-        lambda item, found: log.add(panel.classifiers, found, item.name, item.data, item.id)
-    )
+    auto = panel.first.auto
+
+    def note(item, found):
+        if log:
+            log.add(panel.classifiers, found, item.name, item.data, item.id)
+        if auto:
+            auto.note(found[0])
+
     with progress.Texts(texts.count) as bar:
-        code = many.run(texts, panel, bar.say, bar.advance, note, save_prior)
+        try:
+            code = many.run(
+                texts, panel, bar.say, bar.advance, note if log or auto else None, save_prior
+            )
+        finally:
+            if auto:
+                auto.save()
+    raise click.exceptions.Exit(code)
+
+
+def _learn(setup, texts, answer, as_json):
+    from ..cli import progress
+    from ..learn import asked as learning
+
+    with progress.Texts(texts.count) as bar:
+        code = learning.many(setup, texts, answer, as_json, bar)
     raise click.exceptions.Exit(code)
 
 

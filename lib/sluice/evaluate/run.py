@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .. import stream
+from ..classify import report
 from ..classify.question import Question, find
 from ..classify.setup import Setup
 from ..faults import Error, data_error, unsupported_error
@@ -116,14 +117,9 @@ def _name(path):
 def _system(c: Classifier, label: str):
     from . import result
 
-    fit = c.user_calibration and c.user_calibration.fit(c.model.file)
-    names = list(c.question.answers)
-    calibration = fit and {
-        "learnt": fit.n_texts,
-        "scale": fit.fitted[0],
-        "bias": dict(zip(names, fit.fitted[1:])),
-    }
-    if not fit and c.fitted:
+    learned = c.learned.section(c.model.file) if c.learned else None
+    calibration = report.learned_by(learned, list(c.question.answers)) if learned else None
+    if not learned and c.fitted:
         calibration = {"fit": c.fitted.digest, "labels": c.fitted.n, "taken": c.fitted.taken}
     return result.System(
         label,

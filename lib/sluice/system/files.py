@@ -290,9 +290,9 @@ def copy_range(to_fd: int, to: int, from_fd: int, at: int, n_bytes: int) -> int:
     return done
 
 
-def open_trusted(path: str) -> int:
-    """Open the regular file `path`, which only its owner, this user or root, could have
-    written.
+def open_trusted(path: str, owner: int | None = None) -> int:
+    """Open the regular file `path`, which only its owner, this user, root or the user `owner`,
+    could have written.
 
     Returns a read-only descriptor. DataError for a symbolic link, a file of another kind or
     owner, or one that its group or others can write. OSError if it cannot be opened.
@@ -303,20 +303,23 @@ def open_trusted(path: str) -> int:
         if e.errno == errno.ELOOP:
             raise data_error(path, "is a symbolic link; name the file itself") from None
         raise
-    if problem := distrust(os.fstat(fd), stat.S_ISREG, "regular file"):
+    if problem := distrust(os.fstat(fd), stat.S_ISREG, "regular file", owner):
         os.close(fd)
         raise Error(BAD_DATA, f"{path}: {problem}")
     return fd
 
 
-def distrust(s: "os.stat_result", is_kind: "Callable[[int], bool]", kind: str) -> str | None:
+def distrust(
+    s: "os.stat_result", is_kind: "Callable[[int], bool]", kind: str, owner: int | None = None
+) -> str | None:
     """Return why the file whose os.stat is `s` cannot be trusted, or None.
 
-    Reasons: it is no `kind`, or a user other than this one or root could have written it.
+    Reasons: it is no `kind`, or a user other than this one, root or `owner` could have
+    written it.
     """
     if not is_kind(s.st_mode):
         return f"is not a {kind}"
-    if s.st_uid not in (os.geteuid(), 0):
+    if s.st_uid not in (os.geteuid(), 0, owner):
         return f"is owned by user {s.st_uid}, not by this user"
     if s.st_mode & 0o022:
         return f"could have been written by other users: its mode is {stat.S_IMODE(s.st_mode):04o}"

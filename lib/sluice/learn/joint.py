@@ -1,0 +1,168 @@
+"""Join the model's log probabilities and the evidence of the user's tokens.
+
+    ln P(answer a) = scale * log_p_a + bias_a + trust * t_a + constant
+
+log_p are the model's log probabilities before calibration, t is of evidence.py. scale, bias and
+trust are fitted to the taught texts: penalized maximum likelihood, which is convex, by Newton's
+method. The penalty is a Gaussian prior, whose means are the question's calibration and TRUST; so
+few texts move little, and the data decide from some dozens on. A model that is mostly right keeps
+its weight; one that knows nothing of the user's mail loses it to the tokens.
+
+The bias is as free as what was taught is balanced: of texts with one answer alone a bias learns
+nothing but that this answer exists, and would give it to every text. See `free_bias`.
+
+Source: Platt 1999; a fit of log probabilities and evidence together is stacking (Wolpert 1992), for
+which the evidence of a taught text must not count the text itself (`evidence.taught`).
+"""
+
+from math import fsum
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+# prior: means and deviations. From curves of simulated users; see tests/learn/README.md
+TRUST, FREE_TRUST = 1.0, 1.5  # per nat of evidence
+FREE_SCALE = 0.3  # as a share of the question's scale
+FREE_BIAS, LEAST_FREE_BIAS = 1.5, 0.15  # nats; of balanced texts without end, of one answer alone
+HALF_FREE = 10.0  # balanced texts at which the bias is half as free as it gets
+MAX_STEPS = 40
+CLIP = 60.0  # nats: log probabilities this far below the best one are clipped
+DIGITS = 9  # of the result; rounding takes off what differs between machines
+
+
+class Joint(NamedTuple):
+    """scale: of the log probabilities. trust: in the tokens. bias: list of float [k], nats."""
+
+    scale: float
+    trust: float
+    bias: list[float]
+
+
+def apply(joint: Joint, log_p: "Sequence[float]", t: "Sequence[float]") -> list[float]:
+    """Return list of float [k]: log probabilities, unnormalised, the best of log_p at 0."""
+    top = max(log_p)
+    return [
+        joint.scale * max(x - top, -CLIP) + b + joint.trust * e
+        for x, b, e in zip(log_p, joint.bias, t)
+    ]
+
+
+def free_bias(totals: "Sequence[int]") -> float:
+    """Return the deviation of the prior of each bias, nats. totals: int [k], texts by answer.
+
+    It grows with the harmonic mean of the numbers: with texts of one answer alone it is
+    LEAST_FREE_BIAS.
+    """
+    k = len(totals)
+    balanced = k / fsum(1 / n for n in totals) if all(totals) else 0.0
+    share = balanced / (balanced + HALF_FREE)
+    return LEAST_FREE_BIAS + (FREE_BIAS - LEAST_FREE_BIAS) * share
+
+
+def fit(
+    log_p: "np.ndarray",
+    t: "np.ndarray",
+    labels: "np.ndarray",
+    scale: float,
+    bias: "Sequence[float]",
+) -> Joint:
+    """Fit a Joint to taught texts.
+
+    log_p: float [n][k], before calibration, nats. t: float [n][k], of evidence.taught. labels: int
+    [n], index of the correct answer. scale; bias [k]: the question's calibration, which is the
+    prior's mean. Without texts the result is the prior's mean. Scale is not negative: where it
+    would be, it is 0. Neither the order of the texts nor that of equal ones matters.
+    """
+    import numpy as np
+
+    k = len(bias)
+    x = np.asarray(log_p, float).reshape(-1, k)
+    t, labels = np.asarray(t, float).reshape(-1, k), np.asarray(labels, np.int64)
+    order = np.lexsort((*t.T, *x.T, labels))
+    x, t, labels = x[order], t[order], labels[order]
+    x = np.maximum(x - x.max(1, keepdims=True), -CLIP)
+    mean = np.array([scale, TRUST, *bias])
+    free = free_bias(np.bincount(labels, minlength=k).tolist())
+    deviation = np.array([FREE_SCALE * scale, FREE_TRUST, *[free] * k])
+    w = _descend(_Objective(x, t, labels, mean, deviation), mean, 0)
+    if w[0] < 0:  # the best scale that is allowed is then the edge, by convexity
+        w = _descend(_Objective(x, t, labels, mean, deviation), np.array([0.0, *w[1:]]), 1)
+    rounded = [float(f"{v:.{DIGITS}g}") for v in w.tolist()]
+    return Joint(rounded[0], rounded[1], rounded[2:])
+
+
+class _Objective:
+    """The penalized loss, nats. Its argument w is [scale, trust, *biases]."""
+
+    def __init__(
+        self,
+        x: "np.ndarray",
+        t: "np.ndarray",
+        labels: "np.ndarray",
+        mean: "np.ndarray",
+        deviation: "np.ndarray",
+    ) -> None:
+        self.x, self.t, self.labels, self.mean = x, t, labels, mean
+        self.penalty = deviation**-2.0
+
+    def value(self, w: "np.ndarray") -> float:
+        z, top = self._scores(w)
+        right = z[range(len(z)), self.labels]
+        import numpy as np
+
+        loss = np.log(np.exp(z - top).sum(1)) + top[:, 0] - right
+        return float(loss.sum() + 0.5 * (self.penalty * (w - self.mean) ** 2).sum())
+
+    def derivatives(self, w: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
+        """(gradient [2 + k], Hessian [2 + k][2 + k])."""
+        import numpy as np
+
+        z, top = self._scores(w)
+        p = np.exp(z - top)
+        p /= p.sum(1, keepdims=True)
+        off = p.copy()
+        off[range(len(z)), self.labels] -= 1
+        gradient = np.concatenate(
+            ([(off * self.x).sum(), (off * self.t).sum()], off.sum(0))
+        ) + self.penalty * (w - self.mean)
+        # covariance under p of what each parameter multiplies
+        inputs = [v - (p * v).sum(1, keepdims=True) for v in (self.x, self.t)]
+        hessian = np.diag(self.penalty)
+        for i, u in enumerate(inputs):
+            for j, v in enumerate(inputs):
+                hessian[i, j] += (p * u * v).sum()
+            hessian[i, 2:] += (p * u).sum(0)
+            hessian[2:, i] += (p * u).sum(0)
+        hessian[2:, 2:] += np.diag(p.sum(0)) - p.T @ p
+        return gradient, hessian
+
+    def _scores(self, w):
+        z = w[0] * self.x + w[1] * self.t + w[2:]
+        return z, z.max(1, keepdims=True)
+
+
+def _descend(objective: _Objective, w: "np.ndarray", first: int) -> "np.ndarray":
+    """Minimize over w[first:] by Newton's method with Armijo's rule."""
+    import numpy as np
+
+    value = objective.value(w)
+    for _ in range(MAX_STEPS):
+        gradient, hessian = objective.derivatives(w)
+        step = np.zeros(len(w))
+        step[first:] = np.linalg.solve(hessian[first:, first:], gradient[first:])
+        gain, size = float(step @ gradient), 1.0
+        if gain < 1e-14:
+            break
+        while size > 1e-6:
+            tried = objective.value(w - size * step)
+            if tried <= value - 1e-4 * size * gain:
+                break
+            size /= 2
+        else:  # only rounding errors remain
+            break
+        w, value = w - size * step, tried
+    return w
