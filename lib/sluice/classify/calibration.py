@@ -1,4 +1,4 @@
-"""The calibration of a question: what it is, and what the log probabilities that it maps belong to."""
+"""The calibration of a question, and the digest of what its log probabilities mean."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -285,7 +285,7 @@ class Classifier:
         """Set answer and scores of `v` from its log_p, the calibration, and what was learned.
 
         The answer is "unsure" to a message without text and links, whatever its subject says,
-        unless the user has given it.
+        unless the user has given it: a photograph with the subject Hello is no spam.
         """
         q, names = self.question, list(self.question.answers)
         v.learned = self.learned.section(self.model.file) if self.learned else None
@@ -300,7 +300,9 @@ class Classifier:
         if q.type == kinds.SCORE:
             best, v.level = kinds.nearest(p), kinds.level(p)
         v.scores = dict(zip(names, p))
-        is_sure = p[best] >= q.thresholds[names[best]] and inputs.NO_TEXT not in (v.reasons or ())
+        is_sure = p[best] >= q.thresholds[names[best]]
+        if inputs.NO_TEXT in (v.reasons or ()):
+            is_sure = False
         if v.taught is not None:
             best, is_sure = names.index(v.taught), True
         v.answer, v.score = (names[best], p[best]) if is_sure else (UNSURE, p[0])

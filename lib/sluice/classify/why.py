@@ -20,6 +20,7 @@ import math
 from ..faults import Error, data_error
 from ..model import packed
 from ..model.packed import Part
+from . import why_words
 from .answers import calibrated, log_sum
 from .classifier import ask_texts
 from .question import UNSURE
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .classifier import Classifier, Verdict
+    from .why_words import Words
 
 BATCH = 4  # texts of the search for a counterfactual that are classified together
 
@@ -41,7 +43,8 @@ class Why:
     verdict: on the whole text. of: the label whose log-odds are meant. score: the log-odds of the
     whole text; without: those without any text, or None if the prompt is the text alone.
     spans: Spans. effects: of each. verdicts: on the text without each.
-    counterfactual: (numbers of spans, Verdict without them), or None.
+    counterfactual: (numbers of spans, Verdict without them), or None. words: what the user's own
+    words added, or None if nothing was learned.
     """
 
     verdict: "Verdict"
@@ -52,6 +55,7 @@ class Why:
     effects: list[float]
     verdicts: "list[Verdict]"
     counterfactual: "tuple[list[int], Verdict] | None"
+    words: "Words | None"
 
     @property
     def together(self) -> float | None:
@@ -99,6 +103,7 @@ def explain(
     w.effects = [w.score - log_odds(c, v, w.of) for v in w.verdicts]
     w.without = None if verdicts[-1] is None else log_odds(c, verdicts[-1], w.of)
     w.counterfactual = _counterfactual(asked, w) if counterfactual else None
+    w.words = why_words.explain(c, w.verdict, w.of)
     return w
 
 

@@ -9,8 +9,8 @@ import html
 
 from .. import VERSION
 from ..system import files
-from . import why_text
-from .why_text import visible
+from . import why_text, why_words
+from .visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def text(c: "Classifier", w: "Why", name: str, top: int | None = None) -> str:
         '<p class="soft">Effect: the log-odds of the whole text less those without the'
         f" {_shown(w.spans.kind[:-1])}. Above 0 (green, +) it speaks for {_shown(w.of)}, below"
         " (red, −) against.</p>",
+        *_words(w, top),
         f'<p class="soft">Model {c.model.file.id[:8].hex()}, question {question}. Written by'
         f" classify --why, Sluice {_shown(VERSION)}.</p>",
         "</main>",
@@ -123,9 +124,12 @@ def _shades():
 
 
 def _class(w, i):
-    most = max(1.0, *map(abs, w.effects))
-    step = round(STEPS * abs(w.effects[i]) / most)
-    return f' class="{"f" if w.effects[i] > 0 else "a"}{step}"' if step else ""
+    return _shade(w.effects[i], max(1.0, *map(abs, w.effects)))
+
+
+def _shade(effect, most):
+    step = round(STEPS * abs(effect) / most)
+    return f' class="{"f" if effect > 0 else "a"}{step}"' if step else ""
 
 
 def _marked(w):
@@ -150,6 +154,26 @@ def _table(w, top):
         + "\n".join(rows)
         + "\n</tbody>\n</table>"
     )
+
+
+def _words(w, top):
+    """What the user's own words added."""
+    if not w.words:
+        return []
+    head = _shown(why_words.head(w.words, top)).removesuffix(":")
+    shown = w.words.effects[: top or why_words.N_SHOWN]
+    most = max([1.0, *(abs(x) for _, x in shown)])
+    rows = [
+        f'<tr><td class="n"><mark{_shade(x, most)}>{_signed(x)}</mark></td>'
+        f'<td class="words">{html.escape(why_words.shown(word))}</td></tr>'
+        for word, x in shown
+    ]
+    table = [
+        "<table>\n<thead><tr><th>Effect</th><th>Word or field</th></tr></thead>\n<tbody>\n"
+        + "\n".join(rows)
+        + "\n</tbody>\n</table>"
+    ]
+    return ["<h2>Your words</h2>", f"<p>{head[0].upper()}{head[1:]}.</p>", *(table if rows else [])]
 
 
 def _signed(x):

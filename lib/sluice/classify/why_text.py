@@ -4,6 +4,9 @@
     log-odds of yes against the rest: +9.42; without text: -1.30; each of 5 lines left out:
     +0.61 #####      Buy now!
     -0.20 ##         We met last week.
+    learned from 120 texts: words and fields add +0.40; the 2 of 31 that weigh most:
+    +0.31 ###        from:example.org
+    -0.12 #          minutes
     without these 2 lines: no 0.812
       2 Buy now!
       4 Only today!
@@ -14,7 +17,9 @@ against it.
 """
 
 import os
-import re
+
+from . import why_words
+from .visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,27 +29,7 @@ if TYPE_CHECKING:
 
 BAR = 10  # characters of the largest effect, or of 1 if that is larger
 MAX_SHOWN = 1000  # characters of a span
-LINE_END = re.compile(r"[ \t\r]*\n[ \t\r\n]*")
 GREEN, RED, DIM, RESET = "\033[32m", "\033[31m", "\033[2m", "\033[0m"
-
-
-def visible(text: bytes | str) -> str:
-    """Text for a terminal or a page: one line without control characters.
-
-    They become ^[ and the like; others that show nothing or turn the direction become \\u202e.
-    """
-    if isinstance(text, bytes):
-        text = text.decode("utf-8", "replace")
-    text = LINE_END.sub(" / ", text.strip("\r\n\t ")).replace("\t", " ")
-    return text if text.isprintable() else "".join(map(_visible, text))
-
-
-def _visible(c):
-    if c.isprintable():
-        return c
-    if c < " " or c == "\x7f":
-        return "^" + chr(ord(c) ^ 64)
-    return c.encode("unicode_escape").decode()
 
 
 def is_coloured(fd: int) -> bool:
@@ -58,12 +43,18 @@ def lines(w: "Why", top: int | None = None, coloured: bool = False) -> bytes:
     """
     style = (lambda codes, text: codes + text + RESET) if coloured else (lambda codes, text: text)
     out = [style(DIM, head(w))]
-    most = max(1.0, *map(abs, w.effects))  # small effects have small bars
-    for i in w.largest(top):
-        effect = w.effects[i]
+    words = w.words.effects[: top or why_words.N_SHOWN] if w.words else []
+    most = max(1.0, *map(abs, w.effects), *(abs(x) for _, x in words))  # small ones, small bars
+
+    def row(effect: float, shown: str) -> str:
         bar = "#" * round(BAR * abs(effect) / most)
         colour = DIM if not bar else GREEN if effect > 0 else RED
-        out.append(style(colour, f"{effect:+.2f} {bar:<{BAR}}") + f" {span(w, i)}")
+        return style(colour, f"{effect:+.2f} {bar:<{BAR}}") + f" {shown}"
+
+    out += [row(w.effects[i], span(w, i)) for i in w.largest(top)]
+    if w.words:
+        out.append(style(DIM, why_words.head(w.words, top)))
+        out += [row(effect, why_words.shown(word)) for word, effect in words]
     if w.counterfactual:
         numbers, v = w.counterfactual
         out.append(f"without {these(w, len(numbers))}: {v.answer} {v.score:.3f}")
@@ -123,6 +114,8 @@ def fields(w: "Why", top: int | None = None) -> "dict[str, Any]":
         "n_cut": w.spans.n_cut,
         "spans": spans,
     }
+    if w.words:
+        found["learned"] = why_words.fields(w.words, top)
     if w.counterfactual:
         numbers, v = w.counterfactual
         found["counterfactual"] = {

@@ -236,7 +236,8 @@ def main(
       prints how much the log-odds of the answer fall by that (+: the line speaks for the answer).
       Of a message these are the lines that mail-text prints. Each text with a line left out is
       classified as if it had been given. --counterfactual adds lines without which the answer is
-      another, if there are any. Colours: on a terminal, unless $NO_COLOR is set.
+      another, if there are any. After --learn, the words and header fields of the text that weighed
+      most follow. Colours: on a terminal, unless $NO_COLOR is set.
       --evaluate classifies texts whose answers are known. It prints accuracy, area under the ROC
       curve, Brier score, log loss, calibration error (ECE), coverage at the thresholds, and for
       each answer precision, recall and F1, all with 95 % bootstrap intervals; and the confusion
