@@ -13,7 +13,7 @@ from .declared import argument, option
 from .options import (
     arithmetic_option,
     chat_options,
-    check_text_options,
+    check_stops,
     context_option,
     evaluate_options,
     fit_options,
@@ -44,7 +44,7 @@ __all__ = [
     "argument",
     "arithmetic_option",
     "chat_options",
-    "check_text_options",
+    "check_stops",
     "code_of",
     "command",
     "context_option",

@@ -1,5 +1,6 @@
 """Options shared by several commands."""
 
+import functools
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -519,35 +520,98 @@ stop_option = option(
 )
 
 
-def grammar_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: -g and -e, a grammar that constrains the output."""
-    by_text = option(
-        "-e",
-        "--grammar-text",
-        metavar="TEXT",
-        group="Output",
-        help="Constrain the output to the grammar TEXT (GBNF).",
-    )
-    by_file = option(
-        "-g",
-        "--grammar",
-        "grammar_path",
-        aliases=("--grammar-file",),
-        metavar="FILE",
-        files=("gbnf",),
-        group="Output",
-        help="Constrain the output to the grammar in FILE (GBNF).",
-    )
-    decorated: Callable[..., Any] = by_file(by_text(function))
-    return decorated
+GRAMMAR_SOURCES = {
+    "path": "-g",
+    "text": "-e",
+    "regex": "--regex",
+    "schema": "--json-schema",
+}
 
 
-def check_text_options(
-    grammar_path: str | None, grammar_text: str | None, stops: Sequence[str]
-) -> None:
-    """Raise click.UsageError if both -g and -e are given, or an empty --stop."""
-    if grammar_path and grammar_text is not None:
-        raise click.UsageError("-g and -e exclude each other")
+def grammar_options(group: str = "Output") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the decorator for a grammar that constrains the output: -g, -e, --regex and
+    --json-schema. The function gets a grammar.sources.Source as `rules`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def with_source(
+            *args: Any,
+            grammar_path: str | None,
+            grammar_text: str | None,
+            regex: str | None,
+            json_schema: str | None,
+            json_schema_lax: bool,
+            json_indent: int | None,
+            **values: Any,
+        ) -> Any:
+            from ..grammar.sources import Source
+
+            if json_schema is None and (json_schema_lax or json_indent is not None):
+                raise click.UsageError(
+                    "--json-schema-lax and --json-indent: only with --json-schema"
+                )
+            rules = Source(
+                grammar_path, grammar_text, regex, json_schema, json_schema_lax, json_indent
+            )
+            if rules.n_given > 1:
+                given = [o for k, o in GRAMMAR_SOURCES.items() if getattr(rules, k) is not None]
+                raise click.UsageError(f"{' and '.join(given)} exclude each other")
+            return function(*args, rules=rules, **values)
+
+        for made in reversed(_grammar_options(group)):
+            made(with_source)
+        return with_source
+
+    return decorate
+
+
+def _grammar_options(group: str) -> list[Any]:
+    grouped = functools.partial(option, group=group)
+    return [
+        grouped(
+            "-g",
+            "--grammar",
+            "grammar_path",
+            aliases=("--grammar-file",),
+            metavar="FILE",
+            files=("gbnf",),
+            help="Constrain the output to the grammar in FILE (GBNF).",
+        ),
+        grouped(
+            "-e",
+            "--grammar-text",
+            metavar="TEXT",
+            help="Constrain the output to the grammar TEXT (GBNF).",
+        ),
+        grouped(
+            "--regex",
+            metavar="RE",
+            help="Constrain the output to texts that RE matches from end to end.",
+        ),
+        grouped(
+            "--json-schema",
+            metavar="SCHEMA",
+            files=("json",),
+            help="Constrain the output to JSON of a schema: a file, - (stdin) or the schema itself.",
+        ),
+        grouped(
+            "--json-schema-lax",
+            is_flag=True,
+            help="Leave out keywords of the schema that cannot be honoured, and say so.",
+        ),
+        grouped(
+            "--json-indent",
+            type=click.IntRange(0, 16),
+            metavar="N",
+            show_default="one line",
+            help="Lay JSON out on lines, N blanks a level.",
+        ),
+    ]
+
+
+def check_stops(stops: Sequence[str]) -> None:
+    """Raise click.UsageError for an empty --stop."""
     if not all(stops):
         raise click.UsageError("--stop: the text is empty")
 

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from .. import cli
-from ..grammar import matcher
+from ..grammar import sources
 from ..system import files as paths
 from ..tokenizer import vocabulary
 from ..chat import conversation, messages as message_files, template, terminal
@@ -45,7 +45,7 @@ import click
 )
 @cli.predict_option("an answer")
 @cli.stop_option
-@cli.grammar_options
+@cli.grammar_options()
 @sampling.options
 @cli.context_option(
     MAX_CAPACITY, "Context size of the conversation, in tokens.", "the model's context"
@@ -72,8 +72,7 @@ def main(
     switch: bool,
     max_tokens: int | None,
     stops: tuple[str, ...],
-    grammar_path: str | None,
-    grammar_text: str | None,
+    rules: sources.Source,
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
@@ -131,13 +130,12 @@ def main(
     SEE ALSO
       generate, classify
     """
-    cli.check_text_options(grammar_path, grammar_text, stops)
+    cli.check_stops(stops)
     if out:
         paths.check_target(out, model, vocab_file, template_path)
-    rules, messages = (
-        matcher.of_options(grammar_path, grammar_text),
-        conversation.opening(system, path),
-    )
+    if rules.schema == "-":
+        raise click.UsageError("--json-schema -: stdin has the messages")
+    grammar, messages = rules.grammar(), conversation.opening(system, path)
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
@@ -159,7 +157,7 @@ def main(
     def answer():
         interrupt.clear()
         end = b"\n"
-        for data in talk.answer(sampler, rules, [os.fsencode(stop) for stop in stops]):
+        for data in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops]):
             terminal.show(data)
             end = b"" if data.endswith(b"\n") and at_terminal else b"\n" if data else end
         terminal.show(end)

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from .. import cli, stream
-from ..grammar import matcher
+from ..grammar import matcher, sources
 from ..system import files
 from ..tokenizer import vocabulary
 from ..generate import generation
@@ -44,7 +44,7 @@ import click
 @cli.chat_options
 @cli.predict_option("the text")
 @cli.stop_option
-@cli.grammar_options
+@cli.grammar_options()
 @cli.option("--echo", is_flag=True, group="Output", help="Print the prompt, too.")
 @cli.option(
     "-o",
@@ -73,8 +73,7 @@ def main(
     vocab_file: str | None,
     max_tokens: int | None,
     stops: tuple[str, ...],
-    grammar_path: str | None,
-    grammar_text: str | None,
+    rules: sources.Source,
     echo: bool,
     special: bool,
     chat: bool,
@@ -147,14 +146,16 @@ def main(
     """
     began = time.monotonic()
     is_chat = bool(chat or system is not None or path or template_path)
-    cli.check_text_options(grammar_path, grammar_text, stops)
+    cli.check_stops(stops)
     if is_chat and (snapshot or special):
         raise click.UsageError(
             "-s and --special: not with --chat, --system, --messages or --template"
         )
     if out:
         files.check_target(out, model, vocab_file)
-    rules = matcher.of_options(grammar_path, grammar_text)
+    if rules.schema == "-" and ("-" in prompt or not (prompt or snapshot or path)):
+        raise click.UsageError("--json-schema -: the prompt is read from stdin, too")
+    grammar = rules.grammar()
     data = text_of(prompt, is_chat) if prompt or not (snapshot or path) else b""
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
@@ -176,7 +177,12 @@ def main(
     )
     n_prompt, prompt_end = cache.n_tok, time.monotonic()
     g = generation.Generation(
-        m, cache, sampler, words.eog, matcher.Matcher(rules, words) if rules else None, bool(out)
+        m,
+        cache,
+        sampler,
+        words.eog,
+        matcher.Matcher(grammar, words) if grammar else None,
+        bool(out),
     )
     answer = generation.Answer(
         words,

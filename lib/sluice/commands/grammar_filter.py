@@ -3,7 +3,7 @@
 import time
 
 from .. import cli, stream
-from ..grammar import matcher as grammar
+from ..grammar import matcher as grammar, sources
 import click
 
 
@@ -20,37 +20,27 @@ import click
     help="GGUF model; not needed with --check.",
 )
 @cli.vocab_option
-@cli.option(
-    "-g",
-    "--grammar",
-    "path",
-    aliases=("--grammar-file",),
-    metavar="FILE",
-    files=("gbnf",),
-    group="Input",
-    help="Use the grammar in FILE (GBNF).",
-)
-@cli.option(
-    "-e",
-    "--grammar-text",
-    "text",
-    metavar="TEXT",
-    group="Input",
-    help="Use the grammar TEXT (GBNF).",
-)
+@cli.grammar_options("Input")
 @cli.option(
     "--check",
     is_flag=True,
     group="Output",
     help="Print nothing; exit with 0 if the text on stdin matches the grammar, else with 1.",
 )
+@cli.option(
+    "--print",
+    "is_print",
+    is_flag=True,
+    group="Output",
+    help="Print the grammar as GBNF; read nothing.",
+)
 @cli.verbose_option
 def main(
     model: str | None,
     vocab_file: str | None,
-    path: str | None,
-    text: str | None,
+    rules: sources.Source,
     check: bool,
+    is_print: bool,
     verbose: bool,
 ) -> None:
     """Keep the logits of tokens that a grammar allows.
@@ -58,6 +48,7 @@ def main(
     SYNOPSIS
       grammar-filter -m MODEL -g FILE [OPTIONS] <logits >logits
       grammar-filter -g FILE --check <text
+      grammar-filter --json-schema SCHEMA --print
 
     DESCRIPTION
       Read records of logits, as decode or grammar-filter writes them. Write records with only the
@@ -93,21 +84,32 @@ def main(
       decode, sample, tokenize
     """
     began = time.monotonic()
-    if (path is None) == (text is None):
-        raise click.UsageError("give -g FILE or -e TEXT: exactly one")
-    if model is None and not check:
+    if not rules.n_given:
+        raise click.UsageError("give -g FILE, -e TEXT, --regex RE or --json-schema SCHEMA")
+    if check and is_print:
+        raise click.UsageError("--check and --print exclude each other")
+    if model is None and not (check or is_print):
         raise click.UsageError("-m/--model: missing option; give -m FILE or set $MODEL")
-    rules = grammar.of_options(path, text)
-    assert rules is not None
+    if rules.schema == "-" and not is_print:
+        raise click.UsageError("--json-schema -: stdin has the text or the logits")
+    if is_print:
+        from ..grammar import show
+
+        syntax = rules.syntax()
+        assert syntax is not None
+        stream.write_all(1, show.gbnf(syntax))
+        return
+    compiled = rules.grammar()
+    assert compiled is not None
     if check or model is None:
-        raise click.exceptions.Exit(0 if matches(grammar.Matcher(rules)) else 1)
+        raise click.exceptions.Exit(0 if matches(grammar.Matcher(compiled)) else 1)
     cli.refuse_terminal("a stream of logits")
     from ..tokenizer import vocabulary
     from ..gguf.model_file import open_model
 
     file = open_model(model, vocab_file)
     words = vocabulary.Vocab(file)
-    matcher = grammar.Matcher(rules, words)
+    matcher = grammar.Matcher(compiled, words)
     reader = stream.LogitsReader(0, b"LCE", model=file)
     if reader.n_vocab != words.n_vocab:
         raise stream.data_error(

@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from .syntax import Syntax
 
 
+def productive_nodes(syntax: "Syntax") -> list[bool]:
+    """Return which nodes match some text."""
+    up, needs = _parents(syntax)
+    return _spread(syntax, up, needs, lambda kind, value: kind in (TEXT, CLASS))
+
+
+def nullable_nodes(syntax: "Syntax") -> list[bool]:
+    """Return which nodes match the empty text."""
+    up, needs = _parents(syntax)
+    return _spread(syntax, up, needs, lambda kind, value: kind == TEXT and not value)
+
+
 def check(syntax: "Syntax") -> None:
     """Raise the Error for the first problem; set syntax.nullable."""
     for kind, value, at in zip(syntax.kind, syntax.value, syntax.at):

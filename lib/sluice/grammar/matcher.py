@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+    from .syntax import Syntax
 
 MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/grammar/trie.c
 FAILURES = {
@@ -26,13 +27,14 @@ FAILURES = {
 class Grammar:
     """A compiled grammar.
 
-    source  bytes, GBNF
+    source  bytes, GBNF; or a Syntax, from GBNF, a regular expression or a JSON Schema
     name    for messages, usually the path
     """
 
-    def __init__(self, source: bytes, name: str) -> None:
+    def __init__(self, source: "bytes | Syntax", name: str) -> None:
         self.name = name
-        program = automaton.Program(gbnf.parse(source, name))
+        syntax = gbnf.parse(source, name) if isinstance(source, bytes) else source
+        program = automaton.Program(syntax)
         self.start = program.start
         self.node = ffi.new("grammar_node[]", program.node)
         self.arc = ffi.new("grammar_arc[]", program.arc)
