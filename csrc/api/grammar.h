@@ -11,14 +11,37 @@
  *   GRAMMAR_CALL     call a; its RETURN continues at b
  *   GRAMMAR_RETURN
  *   GRAMMAR_REPEAT   start counted loop a
- *   GRAMMAR_AGAIN    one round of loop a is complete */
-enum { GRAMMAR_BYTES, GRAMMAR_SPLIT, GRAMMAR_CALL, GRAMMAR_RETURN, GRAMMAR_REPEAT, GRAMMAR_AGAIN };
+ *   GRAMMAR_AGAIN    one round of loop a is complete
+ *   GRAMMAR_EXCEPT   consume bytes as exception a says */
+enum {
+    GRAMMAR_BYTES,
+    GRAMMAR_SPLIT,
+    GRAMMAR_CALL,
+    GRAMMAR_RETURN,
+    GRAMMAR_REPEAT,
+    GRAMMAR_AGAIN,
+    GRAMMAR_EXCEPT
+};
 // clang-format off
 typedef struct { int32_t op, a, b; } grammar_node;
 /* The arcs of a node are disjoint and ascending. */
 typedef struct { int32_t next; uint8_t lo, hi; } grammar_arc;
 /* max -1: no limit. min is 0 if the body may be empty. */
 typedef struct { int32_t body, exit, min, max; } grammar_loop;
+/* What BYTES node `bound` matches, but not the words [first, first + n) (sorted, distinct). Where a
+ * word has been left, an arc to `free` leads there; where one is still possible, back to `bound`. */
+typedef struct { int32_t bound, free, first, n; } grammar_exception;
+/* Word i is words[word_end[i] .. word_end[i + 1]). */
+typedef struct {
+    const grammar_node *node;
+    const grammar_arc *arc;
+    const int32_t *target;
+    const grammar_loop *loop;
+    const grammar_exception *exception;
+    const int32_t *word_end;
+    const uint8_t *words;
+    int32_t n_node, n_arc, n_loop, start;
+} grammar_program;
 typedef struct grammar grammar;
 typedef struct trie trie;
 typedef struct { int32_t id; float logit; } candidate;
@@ -36,9 +59,7 @@ enum { GRAMMAR_COMPLETE = 1, GRAMMAR_OPEN = 2 };
 
 /* A new matcher, before the first byte. The arrays must outlive it; their content is not checked.
  * *status = 0, or an error; then it returns NULL. */
-grammar *grammar_new(int32_t *status, const grammar_node *node, const grammar_arc *arc,
-                     const int32_t *target, const grammar_loop *loop, int32_t n_node, int32_t n_arc,
-                     int32_t n_loop, int32_t start);
+grammar *grammar_new(int32_t *status, const grammar_program *p);
 void grammar_free(grammar *g);
 /* Matches n more bytes. An error is final: all later calls fail. */
 int32_t grammar_feed(grammar *g, const uint8_t *bytes, uint64_t n);

@@ -8,6 +8,7 @@
  * Bounds against hostile grammars: live stacks, frames, states, and steps for one token. */
 #include <stdlib.h>
 #include <string.h>
+#include "grammar/except.h"
 #include "grammar/pushdown.h"
 
 enum {
@@ -167,21 +168,21 @@ static void find_classes(grammar *g, int32_t n_arc)
     }
 }
 
-grammar *grammar_new(int32_t *status, const grammar_node *node, const grammar_arc *arc,
-                     const int32_t *target, const grammar_loop *loop, int32_t n_node, int32_t n_arc,
-                     int32_t n_loop, int32_t start)
+grammar *grammar_new(int32_t *status, const grammar_program *p)
 {
-    (void)n_node;
     *status = GRAMMAR_NO_MEMORY;
     grammar *g = calloc(1, sizeof *g);
     if (!g || pushdown_new(g)) {
         grammar_free(g);
         return NULL;
     }
-    g->node = node;
-    g->arc = arc;
-    g->target = target;
-    g->loop = loop;
+    if ((*status = except_expand(g, p))) {
+        grammar_free(g);
+        return NULL;
+    }
+    g->target = p->target;
+    g->loop = p->loop;
+    const int32_t n_arc = g->n_arc, n_loop = p->n_loop, start = p->start;
     g->n_loop = n_loop;
     g->tidy_frame = TIDY_FRAME;
     find_classes(g, n_arc);
@@ -207,6 +208,8 @@ void grammar_free(grammar *g)
         return;
     grammar_drop_masks(g);
     pushdown_free(g);
+    free(g->own_node);
+    free(g->own_arc);
     free(g->config);
     free(g->state);
     free(g->state_hash);

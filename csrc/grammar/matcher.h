@@ -33,6 +33,9 @@ struct grammar {
     const grammar_arc *arc;
     const int32_t *target;
     const grammar_loop *loop;
+    grammar_node *own_node; /* NULL, or the nodes and arcs with those of exceptions */
+    grammar_arc *own_arc;
+    int32_t n_arc;
     int32_t n_loop, current, n_steps, tidy_frame, has_loops;
     uint8_t class_of[256], byte_of[256]; /* classes of bytes; one byte of each class */
     int32_t n_class;

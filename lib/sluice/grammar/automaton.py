@@ -8,18 +8,18 @@ as {0,2}.
 
 from ..faults import data_error
 from ..kernels import lib
+from . import json_text
 from .syntax import TEXT
+from .utf8 import class_arcs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from .syntax import Syntax
 
-LAST_POINTS = (0x7F, 0x7FF, 0xFFFF, 0x10FFFF)  # the last code point of 1, 2, 3, 4 bytes
-LEAD_BYTES = (0x00, 0xC0, 0xE0, 0xF0)
 JUMP = -1
 MAX_LABELS = 200_000  # in addition to those of the syntax; a negated class needs ten
+
+
 
 
 class Program:
@@ -27,7 +27,7 @@ class Program:
 
     Node i of the syntax begins at label i; further labels are intermediate nodes. code[label]
     is (op, a, b) with labels as places, or (JUMP, label, 0). The result is in `start`, `node`,
-    `arc`, `target` and `loop`, the arguments of grammar_new.
+    `arc`, `target`, `loop`, `exception` and `words`, the arguments of grammar_new.
     """
 
     def __init__(self, syntax: "Syntax") -> None:
@@ -37,12 +37,23 @@ class Program:
         self.after = [None] * n  # the label that follows each node
         self.known = {}  # (arcs) -> label
         self.classes = {}  # (ranges, label after) -> label
+        self.shared = {}  # (json_text.Made, label after) -> label
         self.loops, self.loop = [], []
+        self.excepts, self.exception, self.words = [], [], []
         self.node, self.arc, self.target = [], [], []
         self.end = self._label((lib.GRAMMAR_RETURN, 0, 0))
         for node in syntax.rules.values():
             self.after[node] = self.end
-        make = (self._text, self._class, self._name, self._sequence, self._choice, self._repeat)
+        make = (
+            self._text,
+            self._class,
+            self._name,
+            self._sequence,
+            self._choice,
+            self._repeat,
+            self._json_character,
+            self._json_rest,
+        )
         for i in range(n - 1, -1, -1):  # parents first: they determine the following label
             if self.after[i] is not None:
                 self.code[i] = make[syntax.kind[i]](i, syntax.value[i], self.after[i])
@@ -74,6 +85,32 @@ class Program:
         if (ranges, after) not in self.classes:
             self.classes[ranges, after] = self._bytes(tuple(class_arcs(ranges, after, self._bytes)))
         return JUMP, self.classes[ranges, after], 0
+
+    def _json_character(self, i, _, after):
+        return JUMP, self._made(json_text.CHARACTER, after), 0
+
+    def _json_rest(self, i, names, after):
+        free = self._made(json_text.REST, after)
+        if not names:
+            return JUMP, free, 0
+        ascii_only = all(map(str.isascii, names))
+        bound = self._made(json_text.BOUND if ascii_only else json_text.BOUND_ASCII, after, free)
+        words = sorted({json_text.json_text(name) + b'"' for name in names})
+        self.excepts.append((bound, free, words))
+        return lib.GRAMMAR_EXCEPT, len(self.excepts) - 1, 0
+
+    def _made(self, made, after, free=None):
+        """Return the label of a json_text.Made, which leads to `after` and to `free`."""
+        if (made, after) not in self.shared:
+            arcs = made.arcs
+            first = len(self.code)
+            places = [*range(first, first + len(arcs)), free, after]  # FREE and AFTER are at the end
+            for node in arcs:
+                self._label(
+                    (lib.GRAMMAR_BYTES, tuple([(lo, hi, places[to]) for lo, hi, to in node]), 0)
+                )
+            self.shared[made, after] = first
+        return self.shared[made, after]
 
     def _name(self, i, name, after):
         return lib.GRAMMAR_CALL, self.syntax.rules[name], after
@@ -172,6 +209,11 @@ class Program:
                     loop_of[a] = len(self.loop)
                     self.loop.append((number(part), number(after), minimum, maximum))
                 a = loop_of[a]
+            elif op == lib.GRAMMAR_EXCEPT:
+                bound, free, words = self.excepts[a]
+                a = len(self.exception)
+                self.exception.append((number(bound), number(free), len(self.words), len(words)))
+                self.words += words
             self.node.append((op, a, b))
         return start
 
@@ -192,64 +234,3 @@ class Program:
         for p in passed:
             self.code[p] = (JUMP, label, 0)
         return label
-
-
-def class_arcs(
-    ranges: "Iterable[tuple[int, int]]",
-    after: int,
-    label_of: "Callable[[list[tuple[int, int, int]]], int]",
-) -> list[tuple[int, int, int]]:
-    """Return the arcs (lo, hi, label), in order, of the first UTF-8 byte of a class.
-
-    ranges: ((lo, hi), ...) of code points. label_of(arcs) returns the label for the following
-    bytes; `after` follows the last byte.
-    """
-    arcs, first = [], 0
-    for n_more, last in enumerate(LAST_POINTS):
-        inside = [
-            (max(lo, first), min(hi, last)) for lo, hi in ranges if lo <= last and hi >= first
-        ]
-        arcs += [
-            (LEAD_BYTES[n_more] + lo, LEAD_BYTES[n_more] + hi, to)
-            for lo, hi, to in _tail(inside, n_more, after, label_of)
-        ]
-        first = last + 1
-    return arcs
-
-
-def _tail(ranges, n_more, after, label_of):
-    """Return [(lo, hi, label)] for the first of 1 + n_more six-bit digits of `ranges`;
-    recursion at most four levels deep.
-    """
-    if n_more == 0:
-        return [(lo, hi, after) for lo, hi in ranges]
-    bits, full = 6 * n_more, (1 << 6 * n_more) - 1
-    parts = {}  # digit -> ranges that may follow it
-    whole = []  # (lo, hi) of digits that any digit may follow
-    for lo, hi in ranges:
-        a, b = lo >> bits, hi >> bits
-        if a == b and hi - lo < full:
-            parts.setdefault(a, []).append((lo & full, hi & full))
-            continue
-        if lo & full:
-            parts.setdefault(a, []).append((lo & full, full))
-            a += 1
-        if hi & full != full:
-            parts.setdefault(b, []).append((0, hi & full))
-            b -= 1
-        if a <= b:
-            whole.append((a, b))
-
-    def follow(inside):
-        return label_of(
-            tuple(
-                (0x80 + lo, 0x80 + hi, to)
-                for lo, hi, to in _tail(inside, n_more - 1, after, label_of)
-            )
-        )
-
-    out = [(digit, digit, follow(inside)) for digit, inside in parts.items()]
-    if whole:
-        anything = follow([(0, full)])
-        out += [(a, b, anything) for a, b in whole]
-    return sorted(out)

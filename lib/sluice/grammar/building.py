@@ -6,9 +6,21 @@ matches nothing is a choice of no parts; `finish` removes all that needs it.
 
 from ..faults import data_error
 from .charset import complement, merge, without_surrogates
-from .check import nullable_nodes, productive_nodes
+from .check import productive_and_nullable
+from .json_text import SHORT, json_text
 from .regex import ALT, REP, SEQ, SET
-from .syntax import CHOICE, CLASS, MAX_ELEMENTS, NAME, REPEAT, SEQUENCE, TEXT, Syntax
+from .syntax import (
+    CHOICE,
+    CLASS,
+    JSON_CHARACTER,
+    JSON_REST,
+    MAX_ELEMENTS,
+    NAME,
+    REPEAT,
+    SEQUENCE,
+    TEXT,
+    Syntax,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +29,6 @@ if TYPE_CHECKING:
 
     from .regular import Dfa
 
-SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}  # JSON's short escapes
 CONTROL_RANGES = ((0, 7), (11, 11), (14, 31), (127, 127))  # without a short escape
 BARE = without_surrogates(complement([(0, 31), (34, 34), (92, 92)]))
 HEX_CLASS = ((48, 57), (65, 70), (97, 102))
@@ -165,13 +176,13 @@ class Builder:
 
     def any_character(self) -> int:
         """Return the node of one character of a JSON string, in any form, but no lone surrogate."""
-        pairs = self._unicode_escapes([(0x10000, 0x10FFFF)])
-        plain = self._unicode_escapes([(0, 0xFFFF)])
-        short = self.characters(
-            tuple(merge([(47, 47)] + [(ord(c), ord(c)) for c in SHORT.values()]))
-        )
-        escapes = self.choice([short, *plain, *pairs])
-        return self.choice([self.characters(BARE), self.sequence([self.text(b"\\"), escapes])])
+        return self._add(JSON_CHARACTER, None, 0)
+
+    def rest_of_string(self, names: "Sequence[str]" = ()) -> int:
+        """Return the node of the rest of a JSON string behind its first quote, with the second,
+        but for the texts `names`.
+        """
+        return self._add(JSON_REST, tuple(names), 0)
 
     def _json_set(self, ranges):
         inside = lambda c: any(lo <= c <= hi for lo, hi in ranges)
@@ -231,35 +242,26 @@ class Builder:
         nothing.
         """
         syntax = self.syntax
-        good = productive_nodes(syntax)
+        good, syntax.nullable = productive_and_nullable(syntax)
         if not good[syntax.rules["root"]]:
             return None
+        if not all(good):
+            self._drop(good)
+        return syntax
+
+    def _drop(self, good):
+        """Remove the nodes that are not good. What only they reach stays, and names nothing."""
+        syntax = self.syntax
         kind, value = syntax.kind, syntax.value
         for i, k in enumerate(kind):
             if k == CHOICE:
                 value[i] = [n for n in value[i] if good[n]]
             elif k == REPEAT and not good[value[i][0]]:
-                kind[i], value[i] = SEQUENCE, []
+                kind[i], value[i], syntax.nullable[i] = SEQUENCE, [], True
         syntax.rules = {name: node for name, node in syntax.rules.items() if good[node]}
-        for i, k in enumerate(kind):  # parts that nothing reaches must name rules all the same
+        for i, k in enumerate(kind):
             if k == NAME and value[i] not in syntax.rules:
                 kind[i], value[i] = SEQUENCE, []
-        syntax.nullable = nullable_nodes(syntax)
-        return syntax
-
-
-def json_text(text: str) -> bytes:
-    """Return `text` as within a JSON string, in UTF-8."""
-    out = []
-    for c in text:
-        point = ord(c)
-        if point in SHORT:
-            out.append("\\" + SHORT[point])
-        elif point < 32 or 0xD800 <= point <= 0xDFFF:
-            out.append(f"\\u{point:04x}")
-        else:
-            out.append(c)
-    return "".join(out).encode()
 
 
 def _common(a, b):

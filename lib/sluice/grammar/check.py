@@ -4,7 +4,7 @@ All checks are linear in the size of the grammar, and none recurses.
 """
 
 from ..faults import printable
-from .syntax import CHOICE, CLASS, NAME, REPEAT, SEQUENCE, TEXT
+from .syntax import CHOICE, CLASS, JSON_CHARACTER, JSON_REST, NAME, REPEAT, SEQUENCE, TEXT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from .syntax import Syntax
 
 
-def productive_nodes(syntax: "Syntax") -> list[bool]:
-    """Return which nodes match some text."""
+def productive_and_nullable(syntax: "Syntax") -> tuple[list[bool], list[bool]]:
+    """Return which nodes match some text, and which match the empty one."""
     up, needs = _parents(syntax)
-    return _spread(syntax, up, needs, lambda kind, value: kind in (TEXT, CLASS))
+    return _spread(syntax, up, needs, _is_text), _spread(syntax, up, needs, _is_empty)
 
 
-def nullable_nodes(syntax: "Syntax") -> list[bool]:
-    """Return which nodes match the empty text."""
-    up, needs = _parents(syntax)
-    return _spread(syntax, up, needs, lambda kind, value: kind == TEXT and not value)
+def _is_text(kind, value):
+    return kind in (TEXT, CLASS, JSON_CHARACTER, JSON_REST)
+
+
+def _is_empty(kind, value):
+    return kind == TEXT and not value
 
 
 def check(syntax: "Syntax") -> None:
@@ -32,7 +34,7 @@ def check(syntax: "Syntax") -> None:
         if kind == NAME and value not in syntax.rules:
             raise syntax.data_error(at, f"rule {printable(value)} is not defined")
     up, needs = _parents(syntax)
-    ends = _spread(syntax, up, needs, lambda kind, value: kind in (TEXT, CLASS))
+    ends = _spread(syntax, up, needs, _is_text)
     for name, node in syntax.rules.items():
         if not ends[node]:
             raise syntax.data_error(
@@ -40,7 +42,7 @@ def check(syntax: "Syntax") -> None:
                 f"rule {printable(name)} can never end: it always needs itself or another such"
                 " rule",
             )
-    syntax.nullable = _spread(syntax, up, needs, lambda kind, value: kind == TEXT and not value)
+    syntax.nullable = _spread(syntax, up, needs, _is_empty)
     _refuse_left_recursion(syntax)
 
 

@@ -35,11 +35,22 @@ class Grammar:
         self.name = name
         syntax = gbnf.parse(source, name) if isinstance(source, bytes) else source
         program = automaton.Program(syntax)
-        self.start = program.start
         self.node = ffi.new("grammar_node[]", program.node)
         self.arc = ffi.new("grammar_arc[]", program.arc)
         self.target = ffi.new("int32_t[]", program.target)
         self.loop = ffi.new("grammar_loop[]", program.loop)
+        self.exception = ffi.new("grammar_exception[]", program.exception)
+        ends = [0]
+        for word in program.words:
+            ends.append(ends[-1] + len(word))
+        self.word_end = ffi.new("int32_t[]", ends)
+        self.words = ffi.from_buffer("uint8_t[]", b"".join(program.words) + b"\0")
+        self.program = ffi.new("grammar_program *")
+        p = self.program
+        p.node, p.arc, p.target, p.loop = self.node, self.arc, self.target, self.loop
+        p.exception, p.word_end, p.words = self.exception, self.word_end, self.words
+        p.n_node, p.n_arc, p.n_loop = len(self.node), len(self.arc), len(self.loop)
+        p.start = program.start
 
 
 class Matcher:
@@ -54,7 +65,7 @@ class Matcher:
         status = ffi.new("int32_t *")
         g = grammar
         self._grammar = lib.grammar_new(
-            status, g.node, g.arc, g.target, g.loop, len(g.node), len(g.arc), len(g.loop), g.start
+            status, g.program
         )
         self._check(status[0])
         self._grammar = ffi.gc(self._grammar, lib.grammar_free)

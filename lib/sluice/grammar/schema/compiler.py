@@ -6,7 +6,8 @@ matches nothing, and the builder removes it.
 """
 
 from ...faults import data_error
-from ..building import Builder, json_text
+from ..building import Builder
+from ..json_text import json_text
 from ..regex import EVERY, REP, SET
 from . import arrays, numbers, objects, strings
 from .document import Document
@@ -50,6 +51,7 @@ class Compiler:
         self._rules: dict[Any, str] = {}
         self._todo: list[tuple[str, list[Any], int]] = []
         self._shared: dict[str, str] = {}
+        self._names: dict[frozenset[str], str] = {}
 
     def run(self) -> "Syntax | None":
         """Return the Syntax; None if no value satisfies the schema."""
@@ -142,8 +144,7 @@ class Compiler:
             b = self.builder
             self._shared[kind] = name = b.fresh(kind)
             if kind == "string":
-                inner = b.repeat(b.name(self.free_character()), 0, None)
-                node = b.sequence([b.text(b'"'), inner, b.text(b'"')])
+                node = b.sequence([b.text(b'"'), b.rest_of_string()])
             elif kind in ("integer", "number"):
                 tree = numbers.WHOLE if kind == "integer" else numbers.NUMBER
                 node = b.tree(tree, b.plain_character)
@@ -154,13 +155,13 @@ class Compiler:
             b.rule(name, node)
         return self._shared[kind]
 
-    def free_character(self) -> str:
-        """Return the rule of one character of a JSON string, in any form."""
-        if "character" not in self._shared:
-            b = self.builder
-            self._shared["character"] = name = b.fresh("char")
-            b.rule(name, b.any_character())
-        return self._shared["character"]
+    def other_name(self, names: "list[str]") -> str:
+        """Return the rule of the rest of a string, with its quote, that is none of `names`."""
+        key = frozenset(names)
+        if key not in self._names:
+            self._names[key] = rule = self.builder.fresh("name" if names else "rest")
+            self.builder.rule(rule, self.builder.rest_of_string(names))
+        return self._names[key]
 
     def _null(self, c, depth):
         return [] if any(v is None for v in c.excluded) else [self.builder.text(b"null")]
@@ -190,7 +191,7 @@ class Compiler:
         elif language.tree == (REP, (SET, EVERY), 0, None):
             return [b.name(self._simple("string"))]
         elif strings.is_free(language.tree):
-            inner = b.repeat(b.name(self.free_character()), language.tree[2], language.tree[3])
+            inner = b.repeat(b.any_character(), language.tree[2], language.tree[3])
         else:
             inner = b.tree(language.tree, b.json_character)
         return [b.sequence([b.text(b'"'), inner, b.text(b'"')])]

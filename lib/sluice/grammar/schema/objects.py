@@ -69,14 +69,16 @@ class _Object:
         self.counts = bool(self.minimum or self.maximum is not None)
 
     def _others(self, names):
-        """Return [(automaton of names or None for any, literals)] of names that are not declared."""
+        """Return [(language, literals)] of names that are not declared. A language is an automaton,
+        or a list of names that are not in it.
+        """
         c, logic = self.c, self.logic
         rests = [(rest, True) for _, _, rest in c.objects]
         has_patterns = any(patterns for _, patterns, _ in c.objects)
         if any(rest is False for rest, _ in rests) and not has_patterns:
             return []
-        if not names and not has_patterns and not c.names:
-            return [(None, rests)]
+        if not has_patterns and not c.names:
+            return [(names, rests)]
         node = c.where.get("rest") or c.where.get("propertyNames") or c.where.get("properties")
         try:
             start = regular.inverse(regular.of_words(names))
@@ -193,20 +195,13 @@ class _Object:
         name = b.fresh(f"{self.compiler.current}-other")
         parts = []
         for language, literals in self.others:
-            if language is None:
-                key = b.repeat(b.name(self.compiler.free_character()), 0, None)
-            else:
+            if isinstance(language, regular.Dfa):
                 key = b.dfa(language, b.json_character, f"{self.compiler.current}-name")
-            parts.append(
-                b.sequence(
-                    [
-                        key,
-                        b.text(b'":'),
-                        *layout.colon(b),
-                        self.compiler.value(literals, self.depth + 1, "other"),
-                    ]
-                )
-            )
+                key = b.sequence([key, b.text(b'"')])
+            else:
+                key = b.name(self.compiler.other_name(language))
+            value = self.compiler.value(literals, self.depth + 1, "other")
+            parts.append(b.sequence([key, b.text(b":"), *layout.colon(b), value]))
         b.rule(name, b.choice(parts))
         again = b.sequence([*layout.comma(b, self.depth), b.text(b'"'), b.name(name)])
         maximum = None if self.maximum is None else self.maximum - n - 1
