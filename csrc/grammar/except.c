@@ -134,6 +134,7 @@ int32_t except_expand(grammar *g, const grammar_program *p)
     g->node = p->node;
     g->arc = p->arc;
     g->n_arc = p->n_arc;
+    g->n_node = p->n_node;
     int32_t longest = 0, n_exception = 0;
     for (int32_t i = 0; i < p->n_node; i++) {
         if (p->node[i].op != GRAMMAR_EXCEPT)
@@ -167,6 +168,7 @@ int32_t except_expand(grammar *g, const grammar_program *p)
     free(b.path);
     free(b.branch);
     g->node = g->own_node;
+    g->n_node = b.n_node;
     g->arc = g->own_arc;
     return status;
 }

@@ -209,6 +209,7 @@ void grammar_free(grammar *g)
     grammar_drop_masks(g);
     pushdown_free(g);
     free(g->own_node);
+    free(g->after_plain);
     free(g->own_arc);
     free(g->config);
     free(g->state);

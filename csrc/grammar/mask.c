@@ -11,24 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include "grammar/matcher.h"
-#include "grammar/trie.h"
+#include "grammar/plain.h"
+#include "grammar/split.h"
 
 enum {
     MAX_MASK_BYTES = 8 << 20,
-    BUSY = 16, /* visits after which it pays to find a state's loops */
+    BUSY = 200, /* visits after which it pays to find a state's loops */
     MAX_LOOKS = 1024
 };
 #define ILL_FORMED ((uint64_t)1 << 63)
 
 static uint64_t bit_of(int32_t class) { return (uint64_t)1 << class % 63; }
-
-/* The number of bytes that follow lead byte b, and bounds of the first; -1: not a lead byte. */
-static int n_more(uint8_t *lo, uint8_t *hi, uint8_t b)
-{
-    *lo = b == 0xe0 ? 0xa0 : b == 0xf0 ? 0x90 : 0x80;
-    *hi = b == 0xed ? 0x9f : b == 0xf4 ? 0x8f : 0xbf;
-    return b < 0x80 ? 0 : b < 0xc2 ? -1 : b < 0xe0 ? 1 : b < 0xf0 ? 2 : b < 0xf5 ? 3 : -1;
-}
 
 /* bytes missing, and bounds of the next */
 typedef struct {
@@ -132,12 +125,22 @@ static int32_t find_loops(grammar *g, trie *t, int32_t state)
     return status;
 }
 
-static int32_t walk(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
+/* Which tokens of a trie of rests are meant: those whose plain characters lead to `target`. */
+struct filter {
+    const uint8_t *n_plain;
+    const int32_t *after; /* the state after n plain characters and the rest's first byte */
+    int32_t target;
+};
+
+static void allow(uint64_t *allowed, int32_t id) { allowed[id / 64] |= (uint64_t)1 << id % 64; }
+
+/* Allows the tokens of nodes [i, to) whose texts the grammar matches; path[0 .. depth of i) are the
+ * states above. f: NULL, or which tokens to allow. Clears *last if one of them may be followed. */
+static int32_t walk(uint64_t *allowed, int32_t *last, grammar *g, trie *t, int32_t i, int32_t to,
+                    const struct filter *f)
 {
     int32_t *path = t->path;
-    path[0] = g->current;
-    *last = 1;
-    for (int32_t i = 1; i < t->n_node;) {
+    while (i < to) {
         const int32_t d = t->depth[i], class = g->class_of[t->byte[i]];
         int32_t s = g->step[(int64_t)path[d - 1] * g->n_class + class];
         if (s == STATE_UNKNOWN)
@@ -149,22 +152,135 @@ static int32_t walk(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
             continue;
         }
         path[d] = s;
+        int whole = 0;
+        if (t->plain && t->plain[i] && t->end[i] > i + 1) {
+            const int32_t after = plain_next(g, s);
+            if (after < 0 && after >= GRAMMAR_NO_MEMORY)
+                return after;
+            whole = after == s;
+        }
         struct grammar_states *state = g->state + s;
-        if (state->n_visit < BUSY && ++state->n_visit == BUSY) {
-            const int32_t status = find_loops(g, t, s);
-            if (status)
+        if (!whole && t->split && state->n_visit < BUSY && ++state->n_visit == BUSY) {
+            int32_t status = plain_next(g, s);
+            if (status != s && (status >= 0 || status < GRAMMAR_NO_MEMORY))
+                status = find_loops(g, t, s);
+            if (status < 0)
                 return status;
             state = g->state + s;
         }
-        const int whole = state->loops && !(t->below[i] & ~state->loops);
+        if (!whole && t->split && state->loops)
+            whole = !(t->below[i] & ~state->loops);
         const int32_t next = whole ? t->end[i] : i + 1;
-        for (int32_t k = t->first[i]; k < t->first[next]; k++)
-            allowed[t->tokens[k] / 64] |= (uint64_t)1 << t->tokens[k] % 64;
-        if (t->first[next] > t->first[i] && state->n)
+        int32_t n_allowed = 0;
+        for (int32_t k = t->first[i]; k < t->first[next]; k++) {
+            const int32_t id = t->tokens[k];
+            if (f && f->after[f->n_plain[id]] != f->target)
+                continue;
+            allow(allowed, id);
+            n_allowed++;
+        }
+        if (n_allowed && state->n)
             *last = 0;
         i = next;
     }
     return 0;
+}
+
+/* Allows the tokens of plain characters, at most `run` of them. */
+static void allow_plain(uint64_t *allowed, const struct split *s, size_t n_word, int32_t run)
+{
+    int k = 0;
+    while (k < N_LENGTH - 1 && split_lengths[k] < run)
+        k++;
+    const int above = split_lengths[k] < s->longest ? split_lengths[k] : s->longest;
+    const int below = k ? split_lengths[k - 1] : 0;
+    if (run >= s->longest || s->first[above + 1] - s->first[run + 1]
+            <= s->first[run + 1] - s->first[below + 1]) { /* a larger set, less some tokens */
+        for (size_t w = 0; w < n_word; w++)
+            allowed[w] |= s->upto[k][w];
+        for (int32_t i = s->first[run + 1]; run < above && i < s->first[above + 1]; i++)
+            allowed[s->tokens[i] / 64] &= ~((uint64_t)1 << s->tokens[i] % 64);
+        return;
+    }
+    if (k)
+        for (size_t w = 0; w < n_word; w++)
+            allowed[w] |= s->upto[k - 1][w];
+    for (int32_t i = s->first[below + 1]; i < s->first[run + 1]; i++)
+        allow(allowed, s->tokens[i]);
+}
+
+/* The mask of a state within a string, from the parts of split.c. 0, 1 if the state is none, or an
+ * error. */
+static int32_t mask_within(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
+{
+    struct split *s = t->split;
+    int32_t chain[MAX_RUN + 1], after[MAX_RUN + 1], run = 0;
+    uint64_t but[2] = {0, 0};
+    chain[0] = g->current;
+    int32_t first = plain_next(g, g->current);
+    if (first == PLAIN_MIXED) {
+        first = plain_next_but(g, g->current, but);
+        if (first >= 0 && (plain_next(g, first) == PLAIN_MIXED || first == g->current))
+            return 1; /* characters differ behind the first one, too */
+    }
+    if (first < 0)
+        return first >= GRAMMAR_NO_MEMORY ? first : 1;
+    chain[1] = first;
+    run = first != g->current;
+    for (; run < MAX_RUN; run++) { /* chain[n]: the state after n plain characters */
+        const int32_t next = plain_next(g, chain[run]);
+        if (next == PLAIN_MIXED)
+            return 1;
+        if (next == PLAIN_NONE)
+            break;
+        if (next < 0)
+            return next;
+        chain[run + 1] = next;
+        if (next == chain[run]) {
+            for (; run < MAX_RUN; run++)
+                chain[run + 1] = next;
+            break;
+        }
+    }
+    for (int32_t n = 1; n <= run && *last; n++)
+        if (s->first[n + 1] > s->first[n] && g->state[chain[n]].n)
+            *last = 0;
+    allow_plain(allowed, s, ((size_t)t->n_vocab + 63) / 64, run);
+    trie *rest = s->rest;
+    for (int32_t i = 1, status; i < rest->n_node; i = rest->end[i]) {
+        const int32_t class = g->class_of[rest->byte[i]];
+        const struct filter all = {s->n_plain, after, 0};
+        for (int32_t n = 0; n <= MAX_RUN; n++) {
+            after[n] = n > run ? GRAMMAR_REFUSED
+                : n && chain[n] == chain[n - 1]
+                ? after[n - 1]
+                : grammar_next(g, chain[n], class);
+            if (after[n] < GRAMMAR_REFUSED)
+                return after[n];
+        }
+        for (int32_t n = 0; n <= run; n++) { /* each distinct state once */
+            int32_t before = 0;
+            while (before < n && after[before] != after[n])
+                before++;
+            if (after[n] < 0 || before < n)
+                continue;
+            struct filter f = all;
+            f.target = after[n];
+            rest->path[0] = chain[n];
+            if ((status = walk(allowed, last, g, rest, i, rest->end[i], &f)))
+                return status;
+        }
+    }
+    for (int32_t i = 1, status; (but[0] || but[1]) && i < t->n_node; i = t->end[i]) {
+        if (t->byte[i] >= 128 || !(but[t->byte[i] / 64] >> t->byte[i] % 64 & 1))
+            continue;
+        for (int32_t k = t->first[i]; k < t->first[t->end[i]]; k++)
+            allowed[t->tokens[k] / 64] &= ~((uint64_t)1 << t->tokens[k] % 64);
+        if ((status = walk(allowed, last, g, t, i, t->end[i], NULL)))
+            return status;
+    }
+    s->odd->path[0] = g->current;
+    return walk(allowed, last, g, s->odd, 1, s->odd->n_node, NULL);
 }
 
 int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
@@ -182,7 +298,12 @@ int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
         *last = g->state[g->current].last;
         return 0;
     }
-    if ((status = walk(allowed, last, g, t)))
+    *last = 1;
+    t->path[0] = g->current;
+    status = t->split ? mask_within(allowed, last, g, t) : 1;
+    if (status == 1)
+        status = walk(allowed, last, g, t, 1, t->n_node, NULL);
+    if (status)
         return status;
     if (g->n_mask_bytes + n_bytes > MAX_MASK_BYTES)
         grammar_drop_masks(g);

@@ -27,7 +27,7 @@ struct grammar_closure { /* scratch of one step */
 };
 
 /* States are numbers from 0; negative numbers are errors. */
-enum { STATE_UNKNOWN = -100 };
+enum { STATE_UNKNOWN = -100, PLAIN_NONE = -101, PLAIN_MIXED = -102 };
 struct grammar {
     const grammar_node *node;
     const grammar_arc *arc;
@@ -35,7 +35,7 @@ struct grammar {
     const grammar_loop *loop;
     grammar_node *own_node; /* NULL, or the nodes and arcs with those of exceptions */
     grammar_arc *own_arc;
-    int32_t n_arc;
+    int32_t n_arc, n_node;
     int32_t n_loop, current, n_steps, tidy_frame, has_loops;
     uint8_t class_of[256], byte_of[256]; /* classes of bytes; one byte of each class */
     int32_t n_class;
@@ -48,6 +48,7 @@ struct grammar {
     int32_t *step; /* [max_state, n_class]: the next state, or STATE_UNKNOWN */
     struct grammar_work *work;
     int32_t n_work, max_work;
+    int32_t *after_plain; /* [n_node] the node after any plain character, or ... ; see plain.c */
     uint64_t n_mask_bytes;
     struct grammar_closure *closure;
 };
@@ -55,6 +56,8 @@ struct grammar_states {
     int32_t first, n; /* its configurations */
     uint32_t hash;
     uint8_t complete, last, n_visit;
+    uint8_t plain_known;
+    int32_t after_plain; /* the state after any plain character, or PLAIN_NONE, PLAIN_MIXED */
     uint64_t loops; /* classes of bytes that lead back to this state; see mask.c */
     uint64_t *mask; /* cached result of grammar_allowed, or NULL */
 };

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "api/limits.h"
+#include "grammar/split.h"
 #include "grammar/trie.h"
 
 enum { MAX_DEPTH = 65535, SMALL = 48 };
@@ -70,11 +71,11 @@ static void sort_entries(entry *e, entry *spare, int32_t n)
         memcpy(e, from, (size_t)n * sizeof *e);
 }
 
-static void load_keys(entry *e, int32_t n, const uint8_t *text, const uint32_t *offset,
-                      uint32_t skip)
+static void load_keys(entry *e, int32_t n, const struct texts *x, uint32_t skip)
 {
+    const uint8_t *text = x->text;
     for (int32_t i = 0; i < n; i++) {
-        const uint32_t from = offset[e[i].id] + skip, left = offset[e[i].id + 1] - from;
+        const uint32_t from = x->from[e[i].id] + skip, left = x->to[e[i].id] - from;
         uint64_t key = 0;
         for (uint32_t k = 0; k < 8; k++)
             key = key << 8 | (k < left ? text[from + k] : 0);
@@ -84,15 +85,14 @@ static void load_keys(entry *e, int32_t n, const uint8_t *text, const uint32_t *
 }
 
 /* Sorts all entries by text; todo [n]. */
-static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const uint8_t *text,
-                         const uint32_t *offset)
+static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const struct texts *x)
 {
     int32_t n_todo = 0;
     if (n)
         todo[n_todo++] = (range){0, n, 0};
     while (n_todo) {
         const range r = todo[--n_todo];
-        load_keys(e + r.lo, r.hi - r.lo, text, offset, r.skip);
+        load_keys(e + r.lo, r.hi - r.lo, x, r.skip);
         sort_entries(e + r.lo, spare, r.hi - r.lo);
         for (int32_t i = r.lo, j; i < r.hi; i = j) {
             for (j = i + 1; j < r.hi && e[j].key == e[i].key && e[j].left == e[i].left; j++)
@@ -105,11 +105,10 @@ static void sort_by_text(entry *e, entry *spare, range *todo, int32_t n, const u
 }
 
 /* Length of the common prefix of texts a and b. */
-static uint32_t common(const uint8_t *text, const uint32_t *offset, int32_t a, int32_t b)
+static uint32_t common(const struct texts *t, int32_t a, int32_t b)
 {
-    const uint8_t *x = text + offset[a], *y = text + offset[b];
-    const uint32_t na = offset[a + 1] - offset[a], nb = offset[b + 1] - offset[b],
-                   n = na < nb ? na : nb;
+    const uint8_t *x = t->text + t->from[a], *y = t->text + t->from[b];
+    const uint32_t na = t->to[a] - t->from[a], nb = t->to[b] - t->from[b], n = na < nb ? na : nb;
     uint32_t i = 0;
     while (i < n && x[i] == y[i])
         i++;
@@ -117,20 +116,19 @@ static uint32_t common(const uint8_t *text, const uint32_t *offset, int32_t a, i
 }
 
 /* Makes the nodes of sorted entries. open[d]: the node of depth d on the path to the last node. */
-static void make_nodes(trie *t, int32_t *open, const entry *e, int32_t n, const uint8_t *text,
-                       const uint32_t *offset)
+static void make_nodes(trie *t, int32_t *open, const entry *e, int32_t n, const struct texts *x)
 {
     int32_t n_node = 1;
     uint32_t deep = 0;
     t->depth[0] = t->byte[0] = 0;
     t->first[0] = open[0] = 0;
     for (int32_t i = 0; i < n; i++) {
-        const uint32_t from = offset[e[i].id], n_bytes = offset[e[i].id + 1] - from;
-        const uint32_t shared = i ? common(text, offset, e[i - 1].id, e[i].id) : 0;
+        const uint32_t from = x->from[e[i].id], n_bytes = x->to[e[i].id] - from;
+        const uint32_t shared = i ? common(x, e[i - 1].id, e[i].id) : 0;
         for (; deep > shared; deep--)
             t->end[open[deep]] = n_node;
         for (; deep < n_bytes; n_node++) {
-            t->byte[n_node] = text[from + deep++];
+            t->byte[n_node] = x->text[from + deep++];
             t->depth[n_node] = (uint16_t)deep;
             t->first[n_node] = i;
             open[deep] = n_node;
@@ -143,14 +141,13 @@ static void make_nodes(trie *t, int32_t *open, const entry *e, int32_t n, const 
     t->first[n_node] = n;
 }
 
-static trie *build(trie *t, entry *e, range *todo, int32_t n, const uint8_t *text,
-                   const uint32_t *offset)
+static trie *build(trie *t, entry *e, range *todo, int32_t n, const struct texts *x)
 {
-    sort_by_text(e, e + n, todo, n, text, offset);
+    sort_by_text(e, e + n, todo, n, x);
     int64_t n_node = 1;
     for (int32_t i = 0; i < n; i++) {
-        const uint32_t n_bytes = offset[e[i].id + 1] - offset[e[i].id];
-        n_node += n_bytes - (i ? common(text, offset, e[i - 1].id, e[i].id) : 0);
+        const uint32_t n_bytes = x->to[e[i].id] - x->from[e[i].id];
+        n_node += n_bytes - (i ? common(x, e[i - 1].id, e[i].id) : 0);
         if ((int32_t)n_bytes > t->max_depth)
             t->max_depth = (int32_t)n_bytes;
     }
@@ -162,31 +159,45 @@ static trie *build(trie *t, entry *e, range *todo, int32_t n, const uint8_t *tex
     t->path = malloc((size_t)(t->max_depth + 1) * sizeof *t->path);
     if (!t->byte || !t->depth || !t->end || !t->first || !t->tokens || !t->path)
         return NULL;
-    make_nodes(t, t->path, e, n, text, offset);
+    make_nodes(t, t->path, e, n, x);
     return t;
 }
 
-trie *trie_new(const uint8_t *text, const uint32_t *offset, const uint64_t *skip, int32_t n_vocab)
+trie *trie_of(const struct texts *x, const int32_t *ids, int32_t n, int32_t n_vocab)
 {
-    if (offset[n_vocab] > MAX_VOCAB_BYTES)
-        return NULL;
     trie *t = calloc(1, sizeof *t), *done = NULL;
-    entry *e = malloc(((size_t)n_vocab * 2 + 1) * sizeof *e);
-    range *todo = malloc(((size_t)n_vocab + 1) * sizeof *todo);
+    entry *e = malloc(((size_t)n * 2 + 1) * sizeof *e);
+    range *todo = malloc(((size_t)n + 1) * sizeof *todo);
     if (t && e && todo) {
-        int32_t n = 0;
         t->n_vocab = n_vocab;
-        for (int32_t i = 0; i < n_vocab; i++)
-            if (offset[i + 1] > offset[i] && offset[i + 1] - offset[i] <= MAX_DEPTH
-                && !(skip[i / 64] >> i % 64 & 1))
-                e[n++].id = i;
-        done = build(t, e, todo, n, text, offset);
+        for (int32_t i = 0; i < n; i++)
+            e[i].id = ids[i];
+        done = build(t, e, todo, n, x);
     }
     free(e);
     free(todo);
     if (!done)
         trie_free(t);
     return done;
+}
+
+trie *trie_new(const uint8_t *text, const uint32_t *offset, const uint64_t *skip, int32_t n_vocab)
+{
+    if (offset[n_vocab] > MAX_VOCAB_BYTES)
+        return NULL;
+    const struct texts x = {text, offset, offset + 1};
+    int32_t *ids = malloc(((size_t)n_vocab + 1) * sizeof *ids), n = 0;
+    for (int32_t i = 0; i < n_vocab && ids; i++)
+        if (offset[i + 1] > offset[i] && offset[i + 1] - offset[i] <= MAX_DEPTH
+            && !(skip[i / 64] >> i % 64 & 1))
+            ids[n++] = i;
+    trie *t = ids ? trie_of(&x, ids, n, n_vocab) : NULL;
+    if (t && split_new(t, &x, ids, n)) {
+        trie_free(t);
+        t = NULL;
+    }
+    free(ids);
+    return t;
 }
 
 void trie_free(trie *t)
@@ -200,6 +211,8 @@ void trie_free(trie *t)
     free(t->tokens);
     free(t->path);
     free(t->below);
+    free(t->plain);
+    split_free(t->split);
     free(t);
 }
 
