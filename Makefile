@@ -26,6 +26,8 @@
 #   make model            train lib/sluice/data/spam.gguf from CORPORA, hours; resumes
 #   make judge MAILS=DIR  accuracy on messages of your own, in DIR/ham and DIR/spam
 #   make elsewhere        how well a linear model of the other corpora classifies each corpus
+#   make bench-masks      token masks of JSON Schemas next to llguidance and XGrammar; installs torch
+#                         (SCHEMAS=DIR MASKS_VOCAB=FILE.gguf)
 #   make figures          tables and pictures of csrc/README.md, 6 minutes on an idle machine
 #
 # Packages and parts of them
@@ -305,6 +307,18 @@ build/asan/emulated_tiles.o: tests/kernels/emulated_tiles.c Makefile | build
 	@mkdir -p build/asan
 	$(Q)$(CC) $(DEPEND) $(CFLAGS) $(EXACT) $(SET) $(EMULATED) $(SANITIZE) -c -o $@ $<
 
+# Grammars next to other packages, which have an environment of their own; xgrammar brings torch.
+MASKS_VENV = build/masks-venv/bin/python3
+SCHEMAS = ../shared/data/schema/bench
+MASKS_VOCAB = ../shared/data/vocab/ggml-vocab-llama-bpe.gguf
+build/masks-venv/done: lib/requirements.txt lib/sluice/bench/masks-requirements.txt | build
+	test -x $(MASKS_VENV) || "$(PYTHON)" -m venv build/masks-venv
+	$(MASKS_VENV) $(PIP) -r lib/requirements.txt -r lib/sluice/bench/masks-requirements.txt
+	touch $@
+
+bench-masks: all build/masks-venv/done
+	PYTHONPATH=$(LIB_FIRST) $(MASKS_VENV) -m sluice.bench.masks $(MASKS_VOCAB) $(SCHEMAS)
+
 # torch and transformers have an environment of their own. The default wheel of torch for Linux
 # brings 3 GB of CUDA; this installs the one without:
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make golden
@@ -424,7 +438,7 @@ clean:
 help:
 	@sed -n '/^# Everyday/,/^$$/s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all asan asan-library clean completion deb deb-check demo demo-begins elsewhere figures \
+.PHONY: all asan asan-library bench-masks clean completion deb deb-check demo demo-begins elsewhere figures \
 	golden golden-check help hook judge kernels man milter model real-models soak test \
 	spark-check test-all tiles training-check types vocab-check
 

@@ -38,10 +38,10 @@ MAX_ESCAPED_RANGES = 16  # a class of more ranges beyond ASCII has no \\u forms
 class Builder:
     """Makes a Syntax."""
 
-    def __init__(self, name: str) -> None:
-        self.syntax = Syntax("", name)
+    def __init__(self, name: str, syntax: "Syntax | None" = None) -> None:
+        self.syntax = syntax or Syntax("", name)
         self._sets: dict[Any, str] = {}
-        self._names: dict[str, int] = {}
+        self._names: dict[str, int] = dict.fromkeys(self.syntax.rules, 1)
 
     def _add(self, kind, value, _):
         if len(self.syntax.kind) >= 4 * MAX_ELEMENTS:
@@ -177,6 +177,15 @@ class Builder:
     def any_character(self) -> int:
         """Return the node of one character of a JSON string, in any form, but no lone surrogate."""
         return self._add(JSON_CHARACTER, None, 0)
+
+    def free_character(self) -> int:
+        """Return what `any_character` is, in nodes that GBNF has, too."""
+        short = (*SHORT.values(), "/")
+        escapes = [self.characters(tuple(merge([(ord(c), ord(c)) for c in short])))]
+        escapes += self._unicode_escapes([(0, 0x10FFFF)])
+        return self.choice(
+            [self.characters(BARE), self.sequence([self.text(b"\\"), self.choice(escapes)])]
+        )
 
     def rest_of_string(self, names: "Sequence[str]" = ()) -> int:
         """Return the node of the rest of a JSON string behind its first quote, with the second,

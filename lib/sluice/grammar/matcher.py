@@ -57,32 +57,36 @@ class Matcher:
     """State of a grammar after some text; the text is fed by bytes or, with a vocabulary, by
     tokens.
 
-    vocab: an object with the `n_vocab`, `eog` and `table()` of vocabulary.Vocab, or None.
+    vocab: an object with the `n_vocab`, `eog` and `table()` of vocabulary.Vocab, or None. like: a
+    Matcher with the same vocabulary, whose prefix tree this one shares.
     """
 
-    def __init__(self, grammar: "Grammar", vocab: "Any" = None) -> None:
+    def __init__(
+        self, grammar: "Grammar", vocab: "Any" = None, like: "Matcher | None" = None
+    ) -> None:
         self.grammar, self.vocab = grammar, vocab
         status = ffi.new("int32_t *")
-        g = grammar
-        self._grammar = lib.grammar_new(
-            status, g.program
-        )
+        self._grammar = lib.grammar_new(status, grammar.program)
         self._check(status[0])
         self._grammar = ffi.gc(self._grammar, lib.grammar_free)
         if vocab is None:
             return
         self._text, self._offset = vocab.table()
         self._words = -(-vocab.n_vocab // 64)
-        skip = self._token_set(vocab.eog)
-        self._trie = lib.trie_new(self._text, self._offset, skip, vocab.n_vocab)
-        if not self._trie:
-            if self._offset[vocab.n_vocab] > MAX_TEXT_BYTES:
-                raise data_error("vocabulary", f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
-            raise MemoryError
-        self._trie = ffi.gc(self._trie, lib.trie_free)
+        self._trie = like._trie if like else self._new_trie()
         self._allowed = ffi.new("uint64_t[]", self._words)
         self._last = ffi.new("int32_t *")
         self._out = None
+
+    def _new_trie(self):
+        n_vocab = self.vocab.n_vocab
+        skip = self._token_set(self.vocab.eog)
+        trie = lib.trie_new(self._text, self._offset, skip, n_vocab)
+        if not trie:
+            if self._offset[n_vocab] > MAX_TEXT_BYTES:
+                raise data_error("vocabulary", f"more than {MAX_TEXT_BYTES >> 20} MiB of text")
+            raise MemoryError
+        return ffi.gc(trie, lib.trie_free)
 
     @property
     def complete(self) -> bool:

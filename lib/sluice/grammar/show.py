@@ -1,7 +1,9 @@
 """A grammar's syntax tree as GBNF."""
 
+from . import regular
+from .building import Builder
 from .check import children
-from .syntax import CHOICE, CLASS, NAME, REPEAT, SEQUENCE, TEXT
+from .syntax import CHOICE, CLASS, JSON_CHARACTER, JSON_REST, NAME, REPEAT, SEQUENCE, TEXT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ SUFFIXES = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 
 def gbnf(syntax: "Syntax") -> bytes:
     """Return the grammar as GBNF: the rules that root needs, root first."""
+    _spell_out(syntax)
     out, todo, known = [], ["root"], {"root"}
     while todo:
         name = todo.pop()
@@ -22,6 +25,30 @@ def gbnf(syntax: "Syntax") -> bytes:
                 known.add(each)
                 todo.append(each)
     return "".join(out).encode()
+
+
+def _spell_out(syntax):
+    """Replace the nodes that GBNF does not have by names of rules that say the same."""
+    kinds, names = syntax.kind, {}
+    builder = Builder(syntax.name, syntax)
+    for i in range(len(kinds)):
+        if kinds[i] not in (JSON_CHARACTER, JSON_REST):
+            continue
+        key = kinds[i], syntax.value[i]
+        if key not in names:
+            names[key] = builder.fresh("char" if kinds[i] == JSON_CHARACTER else "rest")
+            if kinds[i] == JSON_CHARACTER:
+                node = builder.free_character()
+            elif not syntax.value[i]:
+                node = builder.sequence(
+                    [builder.repeat(builder.free_character(), 0, None), builder.text(b'"')]
+                )
+            else:
+                dfa = regular.inverse(regular.of_words(syntax.value[i]))
+                text = builder.dfa(dfa, builder.json_character, "name")
+                node = builder.sequence([text, builder.text(b'"')])
+            builder.rule(names[key], node)
+        kinds[i], syntax.value[i] = NAME, names[key]
 
 
 def _right_side(syntax, root):
