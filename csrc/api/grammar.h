@@ -12,7 +12,8 @@
  *   GRAMMAR_RETURN
  *   GRAMMAR_REPEAT   start counted loop a
  *   GRAMMAR_AGAIN    one round of loop a is complete
- *   GRAMMAR_EXCEPT   consume bytes as exception a says */
+ *   GRAMMAR_EXCEPT   consume bytes as exception a says
+ *   GRAMMAR_TOKEN    consume a whole token as terminal a says; b is 0 */
 enum {
     GRAMMAR_BYTES,
     GRAMMAR_SPLIT,
@@ -20,7 +21,8 @@ enum {
     GRAMMAR_RETURN,
     GRAMMAR_REPEAT,
     GRAMMAR_AGAIN,
-    GRAMMAR_EXCEPT
+    GRAMMAR_EXCEPT,
+    GRAMMAR_TOKEN
 };
 // clang-format off
 typedef struct { int32_t op, a, b; } grammar_node;
@@ -31,6 +33,8 @@ typedef struct { int32_t body, exit, min, max; } grammar_loop;
 /* What BYTES node `bound` matches, but not the words [first, first + n) (sorted, distinct). Where a
  * word has been left, an arc to `free` leads there; where one is still possible, back to `bound`. */
 typedef struct { int32_t bound, free, first, n; } grammar_exception;
+/* Token `id`, or any other one if `negated`; then continue at `next`. */
+typedef struct { int32_t id, negated, next; } grammar_token;
 /* Word i is words[word_end[i] .. word_end[i + 1]). */
 typedef struct {
     const grammar_node *node;
@@ -59,10 +63,12 @@ enum { GRAMMAR_COMPLETE = 1, GRAMMAR_OPEN = 2 };
 
 /* A new matcher, before the first byte. The arrays must outlive it; their content is not checked.
  * *status = 0, or an error; then it returns NULL. */
-grammar *grammar_new(int32_t *status, const grammar_program *p);
+grammar *grammar_new(int32_t *status, const grammar_program *p, const grammar_token *token);
 void grammar_free(grammar *g);
 /* Matches n more bytes. An error is final: all later calls fail. */
 int32_t grammar_feed(grammar *g, const uint8_t *bytes, uint64_t n);
+/* Matches token `id`, whose text is n bytes: as these bytes, or as a terminal. */
+int32_t grammar_feed_token(grammar *g, int32_t id, const uint8_t *bytes, uint64_t n);
 /* OR of GRAMMAR_COMPLETE, the bytes so far are a sentence, and GRAMMAR_OPEN, more may follow; 0
  * after an error. */
 int32_t grammar_state(const grammar *g);

@@ -168,7 +168,7 @@ static void find_classes(grammar *g, int32_t n_arc)
     }
 }
 
-grammar *grammar_new(int32_t *status, const grammar_program *p)
+grammar *grammar_new(int32_t *status, const grammar_program *p, const grammar_token *token)
 {
     *status = GRAMMAR_NO_MEMORY;
     grammar *g = calloc(1, sizeof *g);
@@ -182,6 +182,9 @@ grammar *grammar_new(int32_t *status, const grammar_program *p)
     }
     g->target = p->target;
     g->loop = p->loop;
+    g->token = token;
+    for (int32_t i = 0; i < p->n_node; i++)
+        g->has_tokens |= p->node[i].op == GRAMMAR_TOKEN;
     const int32_t n_arc = g->n_arc, n_loop = p->n_loop, start = p->start;
     g->n_loop = n_loop;
     g->tidy_frame = TIDY_FRAME;
@@ -223,6 +226,39 @@ int32_t grammar_feed(grammar *g, const uint8_t *bytes, uint64_t n)
     for (uint64_t i = 0; i < n && g->current >= 0; i++)
         if (grammar_tidy(g) == 0)
             g->current = grammar_next(g, g->current, g->class_of[bytes[i]]);
+    return g->current < 0 ? g->current : 0;
+}
+
+int32_t grammar_feed_token(grammar *g, int32_t id, const uint8_t *bytes, uint64_t n)
+{
+    if (!g->has_tokens)
+        return n ? grammar_feed(g, bytes, n) : (g->current = GRAMMAR_REFUSED);
+    int32_t status = g->current < 0 ? g->current : grammar_tidy(g);
+    if (status)
+        return g->current = status;
+    int32_t by_text = n ? g->current : GRAMMAR_REFUSED;
+    for (uint64_t i = 0; i < n && by_text >= 0; i++)
+        by_text = grammar_next(g, by_text, g->class_of[bytes[i]]);
+    if (by_text < GRAMMAR_REFUSED)
+        return g->current = by_text;
+    pushdown_begin(g);
+    const struct grammar_states s = g->state[g->current];
+    for (int32_t i = 0; i < s.n && !status; i++) {
+        const struct grammar_config x = g->config[s.first + i];
+        if (g->node[x.node].op != GRAMMAR_TOKEN)
+            continue;
+        const grammar_token *t = g->token + g->node[x.node].a;
+        if ((t->id == id) != t->negated)
+            status = pushdown_reach(g, t->next, x.stack, 0);
+    }
+    if (by_text >= 0) {
+        const struct grammar_states more = g->state[by_text];
+        g->closure->complete |= more.complete;
+        for (int32_t i = 0; i < more.n && !status; i++)
+            status = pushdown_reach(g, g->config[more.first + i].node,
+                                    g->config[more.first + i].stack, 0);
+    }
+    g->current = status ? status : finish(g);
     return g->current < 0 ? g->current : 0;
 }
 

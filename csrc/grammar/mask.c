@@ -283,6 +283,24 @@ static int32_t mask_within(uint64_t *allowed, int32_t *last, grammar *g, trie *t
     return walk(allowed, last, g, s->odd, 1, s->odd->n_node, NULL);
 }
 
+/* Allows what the token terminals of the current state allow. */
+static void allow_terminals(uint64_t *allowed, int32_t *last, const grammar *g, int32_t n_vocab)
+{
+    const struct grammar_states s = g->state[g->current];
+    for (int32_t i = 0; i < s.n; i++) {
+        const grammar_node node = g->node[g->config[s.first + i].node];
+        if (node.op != GRAMMAR_TOKEN)
+            continue;
+        const grammar_token *t = g->token + node.a;
+        for (int32_t id = 0; id < n_vocab && t->negated; id++)
+            if (id != t->id)
+                allow(allowed, id);
+        if (!t->negated)
+            allow(allowed, t->id);
+        *last = 0; /* whether it is the last one shows when it has been chosen */
+    }
+}
+
 int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
 {
     const size_t n_bytes = ((size_t)t->n_vocab + 63) / 64 * 8;
@@ -305,6 +323,8 @@ int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
         status = walk(allowed, last, g, t, 1, t->n_node, NULL);
     if (status)
         return status;
+    if (g->has_tokens)
+        allow_terminals(allowed, last, g, t->n_vocab);
     if (g->n_mask_bytes + n_bytes > MAX_MASK_BYTES)
         grammar_drop_masks(g);
     struct grammar_states *state = g->state + g->current;

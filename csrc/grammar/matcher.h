@@ -33,6 +33,8 @@ struct grammar {
     const grammar_arc *arc;
     const int32_t *target;
     const grammar_loop *loop;
+    const grammar_token *token;
+    int32_t has_tokens;
     grammar_node *own_node; /* NULL, or the nodes and arcs with those of exceptions */
     grammar_arc *own_arc;
     int32_t n_arc, n_node;

@@ -70,6 +70,8 @@ MEANING = [  # grammar, sentences, beginnings, others
     ("root ::= ()", [""], [], ["a"]),
     ('root ::= "a" x\n  x ::= ', ["a"], [""], ["b"]),
     ('root ::= "a" "b"', ["ab"], ["a"], ["b", "a b"]),
+    ('root ::= "a"\n  # or\n\n  | "b"\nx ::= "c"', ["a", "b"], [""], ["c"]),
+    ("root ::= [+\\-a]", ["+", "-", "a"], [""], [",", "\\"]),
     ('root ::= "a" |\n  "b" | # then\n\n "c"', ["a", "b", "c"], [""], ["d"]),
     ('root ::=\n\n "a"\n\n', ["a"], [""], ["b"]),
     ('root ::= ("a"\n"b"\n|\n"c")*\n', ["", "ab", "c", "abc"], ["a"], ["b"]),
@@ -190,7 +192,12 @@ REFUSED = [  # grammar, line, column, part of the message
     ("root ::= (+)", 1, 11, "no element before"),
     ('root = "a"', 1, 6, '"::="'),
     ("root", 1, 5, 'ends where "::="'),
-    ('root ::= "a"\n | "b"', 2, 2, "a rule's name"),
+    ('root ::= "a"\n + "b"', 2, 2, "a rule's name"),
+    ("root ::= <[x]>", 1, 10, "a token's number"),
+    ("root ::= <[]>", 1, 10, "a token's number"),
+    ("root ::= <think", 1, 10, "never closed"),
+    ("root ::= !x", 1, 10, "the end of the rule"),
+    ('root ::= "\\-"', 1, 11, "unknown escape"),
     ('root ::= "a" $', 1, 14, "the end of the rule"),
     ('root ::= "é" x\n', 1, 14, 'rule "x" is not defined'),
     ('\n\nroot ::= "a"\n y ::= (\n"é"\n é', 6, 2, "an element"),
@@ -226,11 +233,58 @@ def test_grammar_that_is_not_utf8_is_refused_at_its_place():
         compiled(b'root ::= "a"\n# \xff')
 
 
-@pytest.mark.parametrize("source", ["root ::= <[1000]>", "root ::= <think>", 'root ::= "a" !<[5]>'])
-def test_token_terminals_are_named_unsupported(source):
-    with pytest.raises(faults.Error, match="line 1, column .*token terminals") as e:
-        compiled(source)
-    assert e.value.code == faults.UNSUPPORTED
+class Tokens(Words):
+    """Words whose texts in <> are control tokens: their text is not of the grammar."""
+
+    def __init__(self, texts, eog=()):
+        super().__init__([b"" if t.startswith(b"<") else t for t in texts], eog)
+        self.names = texts
+
+    def encode(self, data, **_):
+        return [self.names.index(data)] if data in self.names else [0, 1]
+
+
+CONTROL = Tokens([b"a", b"ab", b"b", b"<think>", b"</think>", b"<end>"], eog=[5])
+
+
+@pytest.mark.parametrize(
+    "source, texts",
+    [  # each text: tokens, and whether it may end there
+        ('root ::= <think> "ab" </think>', [([3, 0, 2, 4], True), ([3, 1, 4], True), ([3, 4], None)]),
+        ("root ::= <[3]> <[1]>", [([3, 1], True), ([3, 0], None), ([0], None), ([3], False)]),
+        ("root ::= <think> !</think>* </think>", [([3, 0, 1, 3, 2, 4], True), ([3, 2], False)]),
+        ("root ::= !<[3]>", [([0], True), ([4], True), ([3], None), ([5], None)]),
+        ('root ::= <[1]> "x" | "ab" "a"', [([1, 0], True), ([0, 2, 0], True), ([1, 1], None)]),
+        ("root ::= (<[0]> | !<[0]>){3}", [([0, 1, 4], True), ([0, 1], False), ([0, 1, 4, 0], None)]),
+    ],
+)
+def test_token_terminals_match_whole_tokens(source, texts):
+    for chosen, ends in texts:
+        m = grammar.Matcher(compiled(source), CONTROL)
+        taken = []
+        for token in chosen:
+            allowed = tokens(m)[0]
+            copies = [grammar.Matcher(compiled(source), CONTROL) for _ in range(CONTROL.n_vocab)]
+            for c in copies:
+                assert all(c.accept(t) for t in taken)
+            assert {i for i, c in enumerate(copies) if c.accept(i)} == allowed - {5}
+            assert (5 in allowed) == m.complete
+            if not m.accept(token):
+                assert ends is None
+                break
+            taken.append(token)
+        else:
+            assert ends is m.complete
+
+
+def test_token_terminals_need_a_model_and_its_tokens():
+    with pytest.raises(faults.UnsupportedError, match="need a model"):
+        grammar.Matcher(compiled("root ::= <think>"))
+    for source in ("root ::= <[6]>", "root ::= <thank>"):
+        with pytest.raises(faults.DataError, match="is no token of the model"):
+            grammar.Matcher(compiled(source), CONTROL)
+    with pytest.raises(faults.UnsupportedError, match="ends the text"):
+        grammar.Matcher(compiled("root ::= <end>"), CONTROL)
 
 
 # What has brought other parsers down (each is refused, or right, soon and in little memory) -----

@@ -378,7 +378,7 @@ def test_bad_grammar_is_refused_before_anything_is_written(model, tmp_path):
     for text, code, part in [
         ('root ::= ("a"', 65, "line 1, column 10"),
         ("root ::= root", 65, "line 1, column 1"),
-        ("root ::= <[3]>", 69, "token"),
+        ("root ::= <nothing>", 65, "no token of the model"),
         ('root ::= "a"{5,0}', 65, "column 13"),
         ("root ::= " + "(" * 60_000, 65, "column 266"),
         ("", 65, '"root"'),

@@ -27,7 +27,8 @@ class Program:
 
     Node i of the syntax begins at label i; further labels are intermediate nodes. code[label]
     is (op, a, b) with labels as places, or (JUMP, label, 0). The result is in `start`, `node`,
-    `arc`, `target`, `loop`, `exception` and `words`, the arguments of grammar_new.
+    `arc`, `target`, `loop`, `exception`, `words` and
+    `token` [(negated, number or text, node after)], the arguments of grammar_new.
     """
 
     def __init__(self, syntax: "Syntax") -> None:
@@ -40,6 +41,7 @@ class Program:
         self.shared = {}  # (json_text.Made, label after) -> label
         self.loops, self.loop = [], []
         self.excepts, self.exception, self.words = [], [], []
+        self.terminals, self.token = [], []
         self.node, self.arc, self.target = [], [], []
         self.end = self._label((lib.GRAMMAR_RETURN, 0, 0))
         for node in syntax.rules.values():
@@ -53,6 +55,7 @@ class Program:
             self._repeat,
             self._json_character,
             self._json_rest,
+            self._token,
         )
         for i in range(n - 1, -1, -1):  # parents first: they determine the following label
             if self.after[i] is not None:
@@ -98,6 +101,10 @@ class Program:
         words = sorted({json_text.json_text(name) + b'"' for name in names})
         self.excepts.append((bound, free, words))
         return lib.GRAMMAR_EXCEPT, len(self.excepts) - 1, 0
+
+    def _token(self, i, value, after):
+        self.terminals.append((*value, after))
+        return lib.GRAMMAR_TOKEN, len(self.terminals) - 1, 0
 
     def _made(self, made, after, free=None):
         """Return the label of a json_text.Made, which leads to `after` and to `free`."""
@@ -214,6 +221,10 @@ class Program:
                 a = len(self.exception)
                 self.exception.append((number(bound), number(free), len(self.words), len(words)))
                 self.words += words
+            elif op == lib.GRAMMAR_TOKEN:
+                negated, wanted, after = self.terminals[a]
+                a = len(self.token)
+                self.token.append((negated, wanted, number(after)))
             self.node.append((op, a, b))
         return start
 

@@ -4,7 +4,7 @@ All checks are linear in the size of the grammar, and none recurses.
 """
 
 from ..faults import printable
-from .syntax import CHOICE, CLASS, JSON_CHARACTER, JSON_REST, NAME, REPEAT, SEQUENCE, TEXT
+from .syntax import CHOICE, CLASS, JSON_CHARACTER, JSON_REST, NAME, REPEAT, SEQUENCE, TEXT, TOKEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def productive_and_nullable(syntax: "Syntax") -> tuple[list[bool], list[bool]]:
 
 
 def _is_text(kind, value):
-    return kind in (TEXT, CLASS, JSON_CHARACTER, JSON_REST)
+    return kind in (TEXT, CLASS, JSON_CHARACTER, JSON_REST, TOKEN)
 
 
 def _is_empty(kind, value):

@@ -4,21 +4,23 @@
     rule     ::= name "::=" choice          name: letters, digits, `-`, `_`; the start rule is
                                             `root`
     choice   ::= sequence ("|" sequence)*   a sequence may be empty; lines may end after `|` and
-                                            `::=`
+                                            `::=`, and a line may begin with `|`
     sequence ::= (item suffix*)*
     item     ::= "text" | [class] | [^class] | . | name | ( choice )     lines may end within ( )
+               | <[number]> | <text>        the token with that number; with the text "<text>"
+               | !<[number]> | !<text>      any other token
     suffix   ::= * | + | ? | {m} | {m,} | {m,n}
     escapes  ::= \\xHH \\uHHHH \\UHHHHHHHH \\n \\t \\r \\\\ \\" \\[ \\]   code points, in texts and
-                                            classes
+                                            classes; \\- in classes
 
 A grammar may come from an untrusted source: no function here recurses, every size is bounded, and
 every error names the line and the column (in characters, from 1).
 """
 
-from ..faults import data_error, printable, unsupported_error
+from ..faults import data_error, printable
 from .charset import MAX_CODE_POINT, SURROGATES, complement, merge, without_surrogates
 from .check import check
-from .syntax import CHOICE, CLASS, MAX_ELEMENTS, NAME, REPEAT, SEQUENCE, TEXT, Syntax
+from .syntax import CHOICE, CLASS, MAX_ELEMENTS, NAME, REPEAT, SEQUENCE, TEXT, TOKEN, Syntax
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 MAX_SOURCE_BYTES = 1 << 20
 MAX_RULES, MAX_DEPTH = 10_000, 256
 MAX_COUNT = 1_000_000_000
+MAX_TOKEN = 1000  # characters of a token's text
 ESCAPES = {"n": 10, "t": 9, "r": 13, "\\": 92, '"': 34, "[": 91, "]": 93}
 HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
@@ -37,7 +40,7 @@ SUFFIXES = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 def parse(source: bytes, name: str) -> "Syntax":
     """Return the checked Syntax of `source` (bytes); `name` is for messages.
 
-    DataError with line and column; UnsupportedError for token terminals.
+    DataError with line and column.
     """
     if len(source) > MAX_SOURCE_BYTES:
         raise data_error(name, f"grammar of more than {MAX_SOURCE_BYTES >> 20} MiB")
@@ -168,11 +171,8 @@ class _Parser:
                 node = self._close(CHOICE, sequences, began)
                 _, began, sequences, sequence = groups.pop()
                 sequence.append(node)
-            elif c in "<!":
-                raise unsupported_error(
-                    f"{syntax.name}: {syntax.place(start)}",
-                    "token terminals (<[1000]>, <think>) are not supported",
-                )
+            elif c == "<" or (c == "!" and self.text[start + 1] == "<"):
+                sequence.append(self._token())
             elif groups:
                 self.at = groups[-1][0] if self.at >= len(self.text) - 1 else self.at
                 raise (
@@ -180,10 +180,37 @@ class _Parser:
                     if self.at == groups[-1][0]
                     else self._unexpected('an element or ")"')
                 )
-            else:
+            elif not (c in "\r\n" and self._line_goes_on()):
                 sequences.append(self._close(SEQUENCE, sequence, began))
                 return self._close(CHOICE, sequences, began)
             self._skip(bool(groups))
+
+    def _line_goes_on(self):
+        """Whether the next line with anything on it begins with `|`; go there if so."""
+        start = self.at
+        self._skip(True)
+        if self.text[self.at] == "|":
+            return True
+        self.at = start
+        return False
+
+    def _token(self):
+        """Return the node of a token terminal."""
+        start = self.at
+        negated = self.text[start] == "!"
+        opened = start + 1 + negated
+        end = self.text.find(">", opened)
+        if end < 0 or "\n" in self.text[opened:end] or end - opened > MAX_TOKEN:
+            raise self._data_error('"<" is never closed')
+        inner = self.text[opened:end]
+        self.at = end + 1
+        self._count(1, start)
+        if not inner.startswith("["):
+            return self.syntax.add(TOKEN, (negated, f"<{inner}>"), start)
+        digits = inner[1:-1]
+        if not (inner.endswith("]") and digits and DIGITS.issuperset(digits) and len(digits) < 10):
+            raise self._data_error("<[ ]> needs a token's number", start)
+        return self.syntax.add(TOKEN, (negated, int(digits)), start)
 
     def _close(self, kind, nodes, at):
         return nodes[0] if len(nodes) == 1 else self.syntax.add(kind, nodes, at)
@@ -199,9 +226,9 @@ class _Parser:
         if c != "\\":
             return ord(c)
         c = self.text[self.at]
-        if c in ESCAPES:
+        if c in ESCAPES or (c == "-" and label == "class"):
             self.at += 1
-            return ESCAPES[c]
+            return ESCAPES.get(c, 45)
         if c not in HEX_DIGITS:
             raise self._data_error(
                 f"unknown escape {printable(self.text[start : start + 2])}", start

@@ -5,7 +5,7 @@ and csrc/grammar/mask.c runs it over the vocabulary.
 """
 
 from .. import stream
-from ..faults import data_error
+from ..faults import data_error, printable, unsupported_error
 from ..kernels import ffi, lib
 from . import automaton, gbnf
 
@@ -51,6 +51,7 @@ class Grammar:
         p.exception, p.word_end, p.words = self.exception, self.word_end, self.words
         p.n_node, p.n_arc, p.n_loop = len(self.node), len(self.arc), len(self.loop)
         p.start = program.start
+        self.tokens = program.token
 
 
 class Matcher:
@@ -66,7 +67,8 @@ class Matcher:
     ) -> None:
         self.grammar, self.vocab = grammar, vocab
         status = ffi.new("int32_t *")
-        self._grammar = lib.grammar_new(status, grammar.program)
+        self._tokens = ffi.new("grammar_token[]", self._resolved())
+        self._grammar = lib.grammar_new(status, grammar.program, self._tokens)
         self._check(status[0])
         self._grammar = ffi.gc(self._grammar, lib.grammar_free)
         if vocab is None:
@@ -77,6 +79,26 @@ class Matcher:
         self._allowed = ffi.new("uint64_t[]", self._words)
         self._last = ffi.new("int32_t *")
         self._out = None
+
+    def _resolved(self):
+        """Return the token terminals of the grammar, with the tokens' numbers."""
+        out = []
+        for negated, wanted, after in self.grammar.tokens:
+            if self.vocab is None:
+                raise unsupported_error(self.grammar.name, "token terminals need a model's tokens")
+            token = wanted
+            if isinstance(wanted, str):
+                found = self.vocab.encode(wanted.encode(), special=True, bos=False, prefix=False)
+                token = found[0] if len(found) == 1 else -1
+            if not 0 <= token < self.vocab.n_vocab:
+                shown = wanted if isinstance(wanted, str) else f"<[{wanted}]>"
+                raise data_error(self.grammar.name, f"{printable(shown)} is no token of the model")
+            if token in self.vocab.eog and not negated:
+                raise unsupported_error(
+                    self.grammar.name, f"token {token} ends the text, so no grammar can ask for it"
+                )
+            out.append((token, negated, after))
+        return out
 
     def _new_trie(self):
         n_vocab = self.vocab.n_vocab
@@ -107,11 +129,13 @@ class Matcher:
         )
 
     def accept(self, token: int) -> bool:
-        """Append the text of `token`. False as for `feed`, and if the token has no text."""
+        """Append the text of `token`. False as for `feed`."""
         start, end = self._offset[token], self._offset[token + 1]
-        if start == end or token in self.vocab.eog:
+        if token in self.vocab.eog:
             return False
-        return self._check(lib.grammar_feed(self._grammar, self._text + start, end - start))
+        return self._check(
+            lib.grammar_feed_token(self._grammar, token, self._text + start, end - start)
+        )
 
     def allowed(self) -> "tuple[Any, bool]":
         """Return (set, last): the tokens that may come next, and whether each of them ends
@@ -125,9 +149,12 @@ class Matcher:
         status = lib.grammar_allowed(self._allowed, self._last, self._grammar, self._trie)
         if not self._check(status):
             return self._allowed, False
-        if self.complete:
-            for token in self.vocab.eog:
+        complete = self.complete
+        for token in self.vocab.eog:
+            if complete:
                 self._allowed[token // 64] |= 1 << token % 64
+            else:  # a terminal of all other tokens
+                self._allowed[token // 64] &= ~(1 << token % 64)
         return self._allowed, bool(self._last[0])
 
     def filter(self, kind: bytes, payload: "Any") -> tuple[bytes, bool]:

@@ -3,7 +3,7 @@
 from . import regular
 from .building import Builder
 from .check import children
-from .syntax import CHOICE, CLASS, JSON_CHARACTER, JSON_REST, NAME, REPEAT, SEQUENCE, TEXT
+from .syntax import CHOICE, CLASS, JSON_CHARACTER, JSON_REST, NAME, REPEAT, SEQUENCE, TEXT, TOKEN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ def _right_side(syntax, root):
             texts[node] = _text(value), 0
         elif kind == CLASS:
             texts[node] = _class(value), 0
+        elif kind == TOKEN:
+            shown = value[1] if isinstance(value[1], str) else f"<[{value[1]}]>"
+            texts[node] = ("!" if value[0] else "") + shown, 0
         elif kind == NAME:
             used.append(value)
             texts[node] = value, 0

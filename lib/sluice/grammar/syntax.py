@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ..faults import Error
 
 MAX_ELEMENTS = 100_000
-TEXT, CLASS, NAME, SEQUENCE, CHOICE, REPEAT, JSON_CHARACTER, JSON_REST = range(8)
+TEXT, CLASS, NAME, SEQUENCE, CHOICE, REPEAT, JSON_CHARACTER, JSON_REST, TOKEN = range(9)
 
 
 class Syntax:
@@ -17,7 +17,8 @@ class Syntax:
 
     kind[i], value[i] and at[i] describe node i. Children have lower numbers than their parent.
     value: TEXT bytes; CLASS ((lo, hi), ...) of code points; NAME the rule's name; SEQUENCE and
-    CHOICE lists of nodes; REPEAT (node, min, max). Of compilers only (building.py): JSON_CHARACTER
+    CHOICE lists of nodes; REPEAT (node, min, max); TOKEN (whether all others
+    are meant, token number or text (str)). Of compilers only (building.py): JSON_CHARACTER
     None, a character of a JSON string in any of its forms; JSON_REST names (str, ...), the rest of
     a JSON string with its quote, but not one of the names. rules: name -> node. nullable[i]: node i may
     be empty.
