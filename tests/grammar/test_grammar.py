@@ -8,6 +8,7 @@ import resource
 import grammar_reference as slow
 import pytest
 from conftest import DATA
+from grammar_words import Words
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,21 +18,6 @@ from sluice.grammar import matcher as grammar
 from sluice.kernels import ffi, lib
 
 JSON = DATA / "grammars" / "json.gbnf"
-
-
-class Words:
-    """A vocabulary of plain byte strings: what grammar.Matcher wants of vocab.Vocab."""
-
-    def __init__(self, texts, eog=()):
-        self.texts, self.n_vocab, self.eog = texts, len(texts), frozenset(eog)
-        self._text = ffi.from_buffer("uint8_t[]", b"".join(texts) + b"\0")
-        ends = [0]
-        for t in texts:
-            ends.append(ends[-1] + len(t))
-        self._offset = ffi.new("uint32_t[]", ends)
-
-    def table(self):
-        return self._text, self._offset
 
 
 def compiled(source):
@@ -250,12 +236,18 @@ CONTROL = Tokens([b"a", b"ab", b"b", b"<think>", b"</think>", b"<end>"], eog=[5]
 @pytest.mark.parametrize(
     "source, texts",
     [  # each text: tokens, and whether it may end there
-        ('root ::= <think> "ab" </think>', [([3, 0, 2, 4], True), ([3, 1, 4], True), ([3, 4], None)]),
+        (
+            'root ::= <think> "ab" </think>',
+            [([3, 0, 2, 4], True), ([3, 1, 4], True), ([3, 4], None)],
+        ),
         ("root ::= <[3]> <[1]>", [([3, 1], True), ([3, 0], None), ([0], None), ([3], False)]),
         ("root ::= <think> !</think>* </think>", [([3, 0, 1, 3, 2, 4], True), ([3, 2], False)]),
         ("root ::= !<[3]>", [([0], True), ([4], True), ([3], None), ([5], None)]),
         ('root ::= <[1]> "x" | "ab" "a"', [([1, 0], True), ([0, 2, 0], True), ([1, 1], None)]),
-        ("root ::= (<[0]> | !<[0]>){3}", [([0, 1, 4], True), ([0, 1], False), ([0, 1, 4, 0], None)]),
+        (
+            "root ::= (<[0]> | !<[0]>){3}",
+            [([0, 1, 4], True), ([0, 1], False), ([0, 1, 4, 0], None)],
+        ),
     ],
 )
 def test_token_terminals_match_whole_tokens(source, texts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ from ..chat import messages as conversations
 from ..chat import template as chat_template
 from ..generate import generation as engine
 from ..generate.sampler import Sampler, biases
+from ..grammar import sources
 from ..grammar.matcher import Grammar, Matcher
 from ..kernels import ffi
 from ..kvcache.format import KV_TYPES
@@ -147,6 +149,9 @@ class Model(Closable):
         max_tokens: int | None = None,
         stop: str | Iterable[str] = (),
         grammar: str | None = None,
+        regex: str | None = None,
+        json_schema: str | Mapping[str, Any] | None = None,
+        json_indent: int | None = None,
         temperature: float = 0.8,
         top_k: int = 40,
         top_p: float = 0.95,
@@ -170,6 +175,9 @@ class Model(Closable):
         max_tokens: limit of the text. None: until an EOG token, or until the context is full.
         stop: text or texts; the text ends before the first occurrence.
         grammar: GBNF grammar that constrains the text.
+        regex: regular expression that the text matches from end to end; not with `grammar`.
+        json_schema: JSON Schema, as JSON or as a dict, of the text; not with `grammar`.
+        json_indent: blanks a level, to lay JSON out on lines; None: one line.
         temperature: 0: greedy.
         top_k: 0: off. top_p: 1: off. min_p: 0: off.
         repeat_penalty: 1: off. presence_penalty, frequency_penalty: 0: off.
@@ -209,7 +217,7 @@ class Model(Closable):
                 bias=biases(pairs, words, self.n_vocab, self._vocab),
                 least=bool(least),
             )
-            rules = None if grammar is None else Grammar(as_bytes(grammar), "grammar")
+            rules = constraint(grammar, regex, json_schema, json_indent)
             tokens = (
                 self._vocab.encode(as_bytes(prompt), special=special)
                 if isinstance(prompt, str | bytes)
@@ -227,6 +235,25 @@ class Model(Closable):
             if not 0 <= token < self.n_vocab:
                 raise ValueError(f"token {token} is not from 0 to {self.n_vocab - 1}")
         return out
+
+
+def constraint(
+    grammar: str | None,
+    regex: str | None,
+    json_schema: str | Mapping[str, Any] | None,
+    json_indent: int | None,
+) -> Grammar | None:
+    """Return the Grammar of the arguments of `generate`, or None. ValueError for two of them."""
+    if sum(x is not None for x in (grammar, regex, json_schema)) > 1:
+        raise ValueError("grammar, regex and json_schema exclude each other")
+    if regex is not None:
+        return Grammar(sources.of_regex(regex, "regex"), "regex")
+    if json_schema is None:
+        return None if grammar is None else Grammar(as_bytes(grammar), "grammar")
+    source = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
+    indent = None if json_indent is None else integer("json_indent", json_indent, 0, 16)
+    syntax = sources.of_schema(as_bytes(source), "json_schema", indent=indent)
+    return Grammar(syntax, "json_schema")
 
 
 def load(

@@ -174,7 +174,10 @@ def main(words: "list[str] | None" = None) -> None:
     for path in sorted(Path(arguments.schemas).glob("*.json"))[: arguments.limit]:
         case = json.loads(path.read_bytes())
         instances = [
-            (vocab.encode(json.dumps(t["data"], ensure_ascii=False).encode(), bos=False), t["valid"])
+            (
+                vocab.encode(json.dumps(t["data"], ensure_ascii=False).encode(), bos=False),
+                t["valid"],
+            )
             for t in case["tests"]
         ]
         for engine, figures in engines:

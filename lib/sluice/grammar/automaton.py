@@ -20,8 +20,6 @@ JUMP = -1
 MAX_LABELS = 200_000  # in addition to those of the syntax; a negated class needs ten
 
 
-
-
 class Program:
     """Automaton of a Syntax.
 
@@ -111,7 +109,11 @@ class Program:
         if (made, after) not in self.shared:
             arcs = made.arcs
             first = len(self.code)
-            places = [*range(first, first + len(arcs)), free, after]  # FREE and AFTER are at the end
+            places = [
+                *range(first, first + len(arcs)),
+                free,
+                after,
+            ]  # FREE and AFTER are at the end
             for node in arcs:
                 self._label(
                     (lib.GRAMMAR_BYTES, tuple([(lo, hi, places[to]) for lo, hi, to in node]), 0)

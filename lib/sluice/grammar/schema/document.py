@@ -104,7 +104,7 @@ class Document:
 
     def path(self, node: "Any", *more: str) -> str:
         """Return the place of a schema, and of a keyword or a value within it."""
-        parts = [_escaped(str(m)) for m in reversed(more)]
+        parts = [_escaped(str(m)) for m in reversed(more) if m]
         while id(node) in self._parent and len(parts) < 2 * MAX_DEPTH:
             node, key = self._parent[id(node)]
             if key:

@@ -95,6 +95,7 @@ class Logic:
         self.document = document
         self._opposites: dict[int, Any] = {}
         self._made: dict[Any, Any] = {}
+        self._keys: dict[tuple[int, str], frozenset[Any]] = {}
         self._apart: dict[Any, bool] = {}
         self._satisfiable: dict[Any, bool | None] = {}
 
@@ -369,6 +370,16 @@ class Logic:
         c.where["items"] = node
 
     # values of keywords
+
+    def keys(self, node: "Any", keyword: str) -> "frozenset[Any]":
+        """Return the keys (values.key) of the values that enum or const allows."""
+        at = id(node), keyword
+        if at not in self._keys:
+            values = node[keyword] if keyword == "enum" else [node[keyword]]
+            if not isinstance(values, list):
+                raise self.document.invalid(node, keyword, "not a list of values")
+            self._keys[at] = frozenset(map(key, values))
+        return self._keys[at]
 
     def schema(self, node: "Any", keyword: str) -> "Any":
         """Return the schema that a keyword has."""

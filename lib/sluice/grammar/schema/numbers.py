@@ -62,10 +62,10 @@ def language(logic: "Logic", c: "Conjunct") -> Language:
             dfa = regular.intersection(dfa, regular.of_tree(NOT_WHOLE))
         divisor = math.lcm(*(n for n, holds in c.multiples if holds))
         if divisor > 1:
-            dfa = regular.intersection(dfa, regular.of_multiples(divisor))
+            dfa = regular.intersection(dfa, _multiples(divisor))
         for number, holds in c.multiples:
             if not holds:
-                dfa = regular.intersection(dfa, regular.inverse(regular.of_multiples(number)))
+                dfa = regular.intersection(dfa, regular.inverse(_multiples(number)))
         for value in excluded:
             dfa = regular.intersection(dfa, regular.inverse(regular.of_tree(_spellings(value))))
         return Language(dfa=dfa)
@@ -77,6 +77,17 @@ def language(logic: "Logic", c: "Conjunct") -> Language:
             f"needs an automaton of more than {regular.MAX_STATES} states",
         )
         return Language(tree)
+
+
+def _multiples(number):
+    """Return the automaton of the multiples of `number`; its zeros at the end are counted apart."""
+    n = len(str(number)) - len(str(number).rstrip("0"))
+    dfa = regular.of_multiples(int(str(number).rstrip("0")))
+    if not n:
+        return dfa
+    zeros = (REP, (SET, ((48, 48),)), n, n)
+    ends = (ALT, ((SEQ, ((REP, (SET, ((45, 45), (48, 57))), 0, None), zeros)), text_tree("0")))
+    return regular.intersection(dfa, regular.of_tree((ALT, (ends, text_tree("-0")))))
 
 
 def texts(value: "Any") -> "list[str]":

@@ -51,8 +51,7 @@ def _type(logic, node, keyword, wanted, value, kind, depth):
 
 
 def _among(logic, node, keyword, wanted, value, kind, depth):
-    values = wanted if keyword == "enum" else [wanted]
-    return not isinstance(values, list) or any(key(v) == key(value) for v in values)
+    return key(value) in logic.keys(node, keyword)
 
 
 def _bound(logic, node, keyword, wanted, value, kind, depth):
