@@ -154,10 +154,11 @@ int32_t except_expand(grammar *g, const grammar_program *p)
     b.branch = malloc((size_t)(longest + 1) * 256 * sizeof *b.branch);
     int32_t status = b.path && b.branch ? 0 : GRAMMAR_NO_MEMORY;
     if (!status)
-        status = grammar_reserve(&g->own_node, &b.max_node, p->n_node, MAX_NODE,
-                                 sizeof *g->own_node);
+        status =
+            grammar_reserve(&g->own_node, &b.max_node, p->n_node, MAX_NODE, sizeof *g->own_node);
     if (!status)
-        status = grammar_reserve(&g->own_arc, &b.max_arc, p->n_arc + 1, MAX_ARC, sizeof *g->own_arc);
+        status =
+            grammar_reserve(&g->own_arc, &b.max_arc, p->n_arc + 1, MAX_ARC, sizeof *g->own_arc);
     if (!status) {
         memcpy(g->own_node, p->node, (size_t)p->n_node * sizeof *g->own_node);
         memcpy(g->own_arc, p->arc, (size_t)p->n_arc * sizeof *g->own_arc);

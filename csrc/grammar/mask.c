@@ -194,7 +194,8 @@ static void allow_plain(uint64_t *allowed, const struct split *s, size_t n_word,
         k++;
     const int above = split_lengths[k] < s->longest ? split_lengths[k] : s->longest;
     const int below = k ? split_lengths[k - 1] : 0;
-    if (run >= s->longest || s->first[above + 1] - s->first[run + 1]
+    if (run >= s->longest
+        || s->first[above + 1] - s->first[run + 1]
             <= s->first[run + 1] - s->first[below + 1]) { /* a larger set, less some tokens */
         for (size_t w = 0; w < n_word; w++)
             allowed[w] |= s->upto[k][w];
@@ -251,10 +252,9 @@ static int32_t mask_within(uint64_t *allowed, int32_t *last, grammar *g, trie *t
         const int32_t class = g->class_of[rest->byte[i]];
         const struct filter all = {s->n_plain, after, 0};
         for (int32_t n = 0; n <= MAX_RUN; n++) {
-            after[n] = n > run ? GRAMMAR_REFUSED
-                : n && chain[n] == chain[n - 1]
-                ? after[n - 1]
-                : grammar_next(g, chain[n], class);
+            after[n] = n > run                  ? GRAMMAR_REFUSED
+                : n && chain[n] == chain[n - 1] ? after[n - 1]
+                                                : grammar_next(g, chain[n], class);
             if (after[n] < GRAMMAR_REFUSED)
                 return after[n];
         }

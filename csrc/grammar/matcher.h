@@ -60,8 +60,8 @@ struct grammar_states {
     uint8_t complete, last, n_visit;
     uint8_t plain_known;
     int32_t after_plain; /* the state after any plain character, or PLAIN_NONE, PLAIN_MIXED */
-    uint64_t loops; /* classes of bytes that lead back to this state; see mask.c */
-    uint64_t *mask; /* cached result of grammar_allowed, or NULL */
+    uint64_t loops;      /* classes of bytes that lead back to this state; see mask.c */
+    uint64_t *mask;      /* cached result of grammar_allowed, or NULL */
 };
 /* The state after `class`; negative: an error. */
 int32_t grammar_next(grammar *g, int32_t state, int32_t class);

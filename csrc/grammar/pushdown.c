@@ -126,8 +126,7 @@ int32_t pushdown_reach(grammar *g, int32_t node, int32_t stack, int32_t fresh)
         return stack; /* push_frame failed */
     if (++g->n_steps > MAX_STEPS)
         return GRAMMAR_SLOW;
-    const int consumes =
-        g->node[node].op == GRAMMAR_BYTES || g->node[node].op == GRAMMAR_TOKEN;
+    const int consumes = g->node[node].op == GRAMMAR_BYTES || g->node[node].op == GRAMMAR_TOKEN;
     const struct grammar_work w = {node, stack, consumes ? 0 : fresh};
     struct seen *s = find_seen(c, w);
     if (s->stamp == c->stamp)

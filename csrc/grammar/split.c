@@ -89,7 +89,8 @@ int32_t split_new(trie *t, const struct texts *x, const int32_t *ids, int32_t n)
     int32_t *others = malloc(((size_t)n + 1) * sizeof *others);
     int32_t *odd = malloc(((size_t)n + 1) * sizeof *odd), n_other = 0, n_odd = 0;
     uint32_t *from = malloc(((size_t)t->n_vocab + 1) * sizeof *from);
-    int ready = s && others && odd && from && (s->tokens = malloc(((size_t)n + 1) * sizeof *s->tokens))
+    int ready = s && others && odd && from
+        && (s->tokens = malloc(((size_t)n + 1) * sizeof *s->tokens))
         && (s->n_plain = calloc((size_t)t->n_vocab + 1, 1));
     for (int k = 0; k < N_LENGTH && ready; k++)
         ready = (s->upto[k] = calloc(n_word + 1, sizeof **s->upto)) != NULL;

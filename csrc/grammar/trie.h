@@ -11,10 +11,10 @@ struct trie {
     int32_t *end;   /* first node after the subtree */
     int32_t *first; /* [n_node + 1] tokens of node i: tokens[first[i] .. first[i + 1]) */
     int32_t *tokens;
-    int32_t *path;   /* scratch [max_depth + 1] */
-    uint8_t *plain;  /* is all text below a node plain characters? see split.c */
+    int32_t *path;       /* scratch [max_depth + 1] */
+    uint8_t *plain;      /* is all text below a node plain characters? see split.c */
     struct split *split; /* NULL for a part of another trie */
-    uint64_t *below; /* characters below each node, by class_of; see mask.c */
+    uint64_t *below;     /* characters below each node, by class_of; see mask.c */
     uint8_t class_of[256];
 };
 /* Where the texts of a trie lie: text[from[i] .. to[i]). */

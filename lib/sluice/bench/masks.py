@@ -165,12 +165,12 @@ def main(words: "list[str] | None" = None) -> None:
     texts = [
         bytes(ffi.buffer(text + offset[i], offset[i + 1] - offset[i])) for i in range(vocab.n_vocab)
     ]
-    engines = []
-    for engine in (Sluice, LlGuidance, XGrammar):
+    engines: list[Any] = []
+    for kind in (Sluice, LlGuidance, XGrammar):
         try:
-            engines.append((engine(vocab, texts), Figures()))
+            engines.append((kind(vocab, texts), Figures()))
         except ImportError as e:
-            print(f"left out: {engine.name}: {e}", file=sys.stderr)
+            print(f"left out: {kind.name}: {e}", file=sys.stderr)
     for path in sorted(Path(arguments.schemas).glob("*.json"))[: arguments.limit]:
         case = json.loads(path.read_bytes())
         instances = [

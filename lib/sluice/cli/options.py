@@ -593,7 +593,7 @@ def _grammar_options(group: str) -> list[Any]:
             "--json-schema",
             metavar="SCHEMA",
             files=("json",),
-            help="Constrain the output to JSON of a schema: a file, - (stdin) or the schema itself.",
+            help="Constrain the output to JSON of a schema: a file, - for stdin, or its text.",
         ),
         grouped(
             "--json-schema-lax",

@@ -115,9 +115,9 @@ def main(
       0   end of stdin
       1   from a pipe: -n or the context cut an answer before its grammar was complete
       64  usage error
-      65  invalid model, grammar, messages or template; message too long
+      65  invalid model, grammar, schema, messages or template; message too long
       66  no such file
-      69  unsupported model or arithmetic; no chat template
+      69  unsupported model, arithmetic or keyword of a schema; no chat template
       73  cannot create FILE
       74  I/O error
       75  out of memory; retry

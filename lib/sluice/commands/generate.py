@@ -129,9 +129,9 @@ def main(
       0   success
       1   -n or the context cut the text before its grammar was complete
       64  usage error
-      65  invalid model, snapshot, grammar, messages or template
+      65  invalid model, snapshot, grammar, schema, messages or template
       66  no such file
-      69  unsupported model or arithmetic; no chat template
+      69  unsupported model, arithmetic or keyword of a schema; no chat template
       73  cannot create FILE
       74  I/O error
       75  out of memory or disk space; retry

@@ -60,25 +60,38 @@ def main(
       For this case records have two marks: constrained, and may-end if the text is complete. From
       these sample prints "#end cut" for a text cut before its end, and tokenize -d exits with 1.
 
-      The grammar is the GBNF of llama.cpp: "text", [a-z], [^a-z], ., ( ), |, * + ? {m} {m,} {m,n}
-      and named rules, starting with root. It applies to the bytes of UTF-8 text. Left recursion is
-      refused. Token terminals such as <[1000]> are not supported.
+      A GBNF grammar is that of llama.cpp: "text", [a-z], [^a-z], ., ( ), |, * + ? {m} {m,} {m,n}
+      and named rules, starting with root. It applies to the bytes of UTF-8 text; <[1000]> and
+      <think> are whole tokens, !<think> any other one. Left recursion is refused.
 
-      With --check the text must match to its last byte: use printf rather than echo.
+      --regex takes what RE2 and ECMAScript have in common, and matches from end to end. Lookaround,
+      references to groups, word boundaries and flags are refused.
+
+      --json-schema takes a JSON Schema of draft 2020-12, or spelled as in draft 7. A keyword that
+      cannot be honoured is an error, which names its place; --json-schema-lax leaves it out.
+      Properties come in the schema's order, declared ones before all others. One blank may stand
+      behind ":" and ","; --json-indent N lays the text out as Python's json.dumps(indent=N) does.
+
+      With --check the text must match to its last byte: use printf rather than echo. --print
+      prints any grammar as GBNF.
 
     EXIT STATUS
       0   success, also if -n or the context cut the text (see tokenize -d); --check: match
       1   --check: no match
       64  usage error
-      65  invalid grammar (with line and column); invalid or truncated input; a token that the
-          grammar does not allow; a text that ended before it was complete
+      65  invalid grammar (with line and column), expression or schema (with the path); invalid or
+          truncated input; a token that the grammar does not allow; a text that ended before it was
+          complete
       66  no such file
-      69  grammar with token terminals
+      69  keyword of a schema, or part of an expression, that is not supported; token terminals
+          without a model
       74  I/O error
       75  out of memory; retry
 
     EXAMPLES
       printf yes | grammar-filter -e 'root ::= "yes" | "no"' --check && echo match
+      printf '{"age": 7}' |
+        grammar-filter --json-schema '{"properties": {"age": {"type": "integer"}}}' --check
 
     SEE ALSO
       decode, sample, tokenize

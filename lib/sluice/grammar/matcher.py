@@ -75,7 +75,7 @@ class Matcher:
             return
         self._text, self._offset = vocab.table()
         self._words = -(-vocab.n_vocab // 64)
-        self._trie = like._trie if like else self._new_trie()
+        self._trie: Any = like._trie if like else self._new_trie()
         self._allowed = ffi.new("uint64_t[]", self._words)
         self._last = ffi.new("int32_t *")
         self._out = None

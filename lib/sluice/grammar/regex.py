@@ -405,21 +405,16 @@ def lengths(tree: "Any") -> "tuple[int, int | None]":
     kind = tree[0]
     if kind == SET:
         return 1, 1
-    if kind == SEQ:
-        low, high = 0, 0
-        for t in tree[1]:
-            a, b = lengths(t)
-            low, high = low + a, None if high is None or b is None else high + b
-        return low, high
-    if kind == ALT:
-        both = [lengths(t) for t in tree[1]] or [(0, 0)]
-        highs = [b for _, b in both]
-        return min(a for a, _ in both), None if None in highs else max(highs)
     if kind == REP:
         a, b = lengths(tree[1])
-        high = 0 if b == 0 or tree[3] == 0 else None if None in (b, tree[3]) else b * tree[3]
-        return a * tree[2], high
-    return 0, 0
+        least, most = tree[2], tree[3]
+        unlimited = b is None or most is None
+        return a * least, 0 if b == 0 or most == 0 else None if unlimited else b * most
+    if kind not in (SEQ, ALT) or not tree[1]:
+        return 0, 0
+    lows, highs = zip(*map(lengths, tree[1]))
+    join = sum if kind == SEQ else max
+    return (sum if kind == SEQ else min)(lows), None if None in highs else join(highs)
 
 
 def text_tree(text: str) -> "Any":

@@ -253,7 +253,7 @@ def of_lengths(minimum: int, maximum: "int | None") -> Dfa:
 
 
 def of_multiples(number: int) -> Dfa:
-    """Return the automaton of the integers, as JSON writes them, that `number` divides. TooLarge."""
+    """Return the automaton of the multiples of `number`, as JSON writes them. TooLarge."""
     if 2 * number + 2 >= MAX_STATES:
         raise TooLarge
     # 0: nothing read; 1: a sign; 2: zero; 3 + r: digits with the remainder r

@@ -17,11 +17,10 @@ class Syntax:
 
     kind[i], value[i] and at[i] describe node i. Children have lower numbers than their parent.
     value: TEXT bytes; CLASS ((lo, hi), ...) of code points; NAME the rule's name; SEQUENCE and
-    CHOICE lists of nodes; REPEAT (node, min, max); TOKEN (whether all others
-    are meant, token number or text (str)). Of compilers only (building.py): JSON_CHARACTER
-    None, a character of a JSON string in any of its forms; JSON_REST names (str, ...), the rest of
-    a JSON string with its quote, but not one of the names. rules: name -> node. nullable[i]: node i may
-    be empty.
+    CHOICE lists of nodes; REPEAT (node, min, max); TOKEN (whether all others are meant, token
+    number or text (str)). Only compilers make (building.py) JSON_CHARACTER None, a character of a
+    JSON string in any of its forms, and JSON_REST names (str, ...), the rest of a JSON string with
+    its quote, but not one of the names. rules: name -> node. nullable[i]: node i may be empty.
     """
 
     def __init__(self, source: str, name: str) -> None:

@@ -31,14 +31,14 @@ def build(compiler: "Compiler", c: "Conjunct", depth: int) -> int:
             rest_maximum -= 1
         inner = b.sequence([item(0), b.repeat(more(item(0)), max(0, minimum - 1), rest_maximum)])
     else:
-        inner = None
+        nodes = []
         if rest_maximum != 0:
-            inner = b.repeat(more(item(first)), max(0, minimum - first), rest_maximum)
+            nodes.append(b.repeat(more(item(first)), max(0, minimum - first), rest_maximum))
         for i in range(first - 1, -1, -1):
-            each = item(i) if i == 0 else more(item(i))
-            inner = each if inner is None else b.sequence([each, inner])
+            nodes.insert(0, item(i) if i == 0 else more(item(i)))
             if i > 0 and i >= minimum:
-                inner = b.repeat(inner, 0, 1)
+                nodes = [b.repeat(b.sequence(nodes), 0, 1)]
+        inner = b.sequence(nodes)
     opening = layout.open(depth)
     parts = [b.sequence(([b.text(opening)] if opening else []) + [inner] + layout.close(b, depth))]
     if minimum == 0:

@@ -63,7 +63,10 @@ def _label(n):
 # at most 253 characters: 4 labels of which the last is short, or 15 short ones
 HOSTNAME = rf"({_label(63)}\.){{0,3}}{_label(61)}|({_label(15)}\.){{4,14}}{_label(15)}"
 ATEXT = "[0-9A-Za-z!#$%&'*+/=?^_`{|}~-]"
-_LOCAL = rf"{ATEXT}{{1,64}}|{ATEXT}{{1,12}}(\.{ATEXT}{{1,12}}){{1,3}}|{ATEXT}{{1,5}}(\.{ATEXT}{{1,5}}){{1,9}}"
+_LOCAL = (
+    rf"{ATEXT}{{1,64}}|{ATEXT}{{1,12}}(\.{ATEXT}{{1,12}}){{1,3}}"
+    rf"|{ATEXT}{{1,5}}(\.{ATEXT}{{1,5}}){{1,9}}"
+)
 _QUOTED = r'"([ !#-\[\]-~]|\\[ -~]){0,31}"'
 EMAIL = (  # RFC 5321: 64 characters before the @
     rf"({_LOCAL}|{_QUOTED})@({HOSTNAME}|\[{IPV4}\]|\[IPv6:({IPV6})\])"

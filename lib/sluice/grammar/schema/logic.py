@@ -518,7 +518,7 @@ SLOTS = {
     "minProperties": "min_properties",
     "maxProperties": "max_properties",
 }
-MERGES = {
+MERGES: "dict[Any, Any]" = {
     **dict.fromkeys(SLOTS, Logic._merge_count),
     "minimum": Logic._merge_bound,
     "maximum": Logic._merge_bound,

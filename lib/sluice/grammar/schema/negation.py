@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def alternatives(logic: "Logic", node: "Any") -> "list[list[tuple[Any, bool]]]":
-    """Return lists of literals; `node` does not hold exactly if all of some list hold. NoNegation."""
+    """Return lists of literals: `node` does not hold exactly if all of one list hold.
+
+    NoNegation.
+    """
     out = []
     for keyword, value in node.items():
         if keyword not in ASSERTIONS:

@@ -255,9 +255,12 @@ def _fraction_from(digits, is_open, n):
     if not digits and not is_open:
         return (REP, (SEQ, (POINT, (REP, DIGIT, 1, n))), 0, 1)
     zero = (SET, ((48, 48),))
-    out = (SEQ, ((REP, zero, 0, n - len(digits) - 1), LEADING, rest)) if is_open and n > len(digits) else (
-        NOTHING if is_open else rest
-    )  # fmt: skip
+    if not is_open:
+        out = rest
+    elif n > len(digits):  # a digit that is not zero must follow
+        out = (SEQ, ((REP, zero, 0, n - len(digits) - 1), LEADING, rest))
+    else:
+        out = NOTHING
     for d in reversed(digits):
         parts = [(SEQ, (_digits(d, d), out))]
         if d < "9":
