@@ -35,7 +35,7 @@ class Sluice:
 
     def __init__(self, vocab: "Any", texts: "list[bytes]") -> None:
         self.vocab = vocab
-        self._first = Matcher(Grammar(b'root ::= ""', "start"), vocab)
+        Matcher(Grammar(b'root ::= ""', "start"), vocab)  # makes the vocabulary's prefix tree
 
     def compile(self, schema: str) -> "Any":
         """Return the compiled schema; ValueError if it is refused."""
@@ -46,7 +46,7 @@ class Sluice:
 
     def start(self, compiled: "Any") -> "Any":
         """Return the functions (mask, accept, is complete) of a new text."""
-        matcher = Matcher(compiled, self.vocab, self._first)
+        matcher = Matcher(compiled, self.vocab)
         allowed = matcher.allowed
 
         def mask(token: int) -> bool:

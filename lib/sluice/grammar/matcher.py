@@ -4,6 +4,8 @@ A grammar (gbnf.py) becomes an automaton over bytes (automaton.py). csrc/grammar
 and csrc/grammar/mask.c runs it over the vocabulary.
 """
 
+import weakref
+
 from .. import stream
 from ..faults import data_error, printable, unsupported_error
 from ..kernels import ffi, lib
@@ -22,6 +24,9 @@ FAILURES = {
     lib.GRAMMAR_SLOW: "too ambiguous: more than 4 million steps for one token",
     lib.GRAMMAR_DEEP: "nested too deeply: the stacks need more than 1 million frames",
 }
+
+
+_tries: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
 
 
 class Grammar:
@@ -58,13 +63,11 @@ class Matcher:
     """State of a grammar after some text; the text is fed by bytes or, with a vocabulary, by
     tokens.
 
-    vocab: an object with the `n_vocab`, `eog` and `table()` of vocabulary.Vocab, or None. like: a
-    Matcher with the same vocabulary, whose prefix tree this one shares.
+    vocab: an object with the `n_vocab`, `eog` and `table()` of vocabulary.Vocab, or None. Matchers
+    of a vocabulary share its prefix tree, so they are used in turn, not in several threads at once.
     """
 
-    def __init__(
-        self, grammar: "Grammar", vocab: "Any" = None, like: "Matcher | None" = None
-    ) -> None:
+    def __init__(self, grammar: "Grammar", vocab: "Any" = None) -> None:
         self.grammar, self.vocab = grammar, vocab
         status = ffi.new("int32_t *")
         self._tokens = ffi.new("grammar_token[]", self._resolved())
@@ -75,7 +78,9 @@ class Matcher:
             return
         self._text, self._offset = vocab.table()
         self._words = -(-vocab.n_vocab // 64)
-        self._trie: Any = like._trie if like else self._new_trie()
+        if vocab not in _tries:
+            _tries[vocab] = self._new_trie()
+        self._trie = _tries[vocab]
         self._allowed = ffi.new("uint64_t[]", self._words)
         self._last = ffi.new("int32_t *")
         self._out = None
