@@ -4,6 +4,7 @@ hostile schemas, and texts that random choices make.
 
 import json
 import random
+import subprocess
 
 import jsonschema
 import pytest
@@ -11,6 +12,7 @@ from conftest import run
 from grammar_words import Words
 from schema_grammar import accepts, grammar_of
 
+import sluice
 from sluice import faults
 from sluice.grammar import matcher, show, sources
 
@@ -289,6 +291,46 @@ def test_commands_take_schema_from_text_file_and_stdin(tmp_path):
     printed = tmp_path / "g.gbnf"
     printed.write_bytes(done.stdout)
     assert run("grammar-filter", "-g", printed, "--check", input=b'{"a": 3}').returncode == 0
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["new", "old"]}, "maxItems": 2},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+
+
+def test_generated_texts_validate(datafile):
+    model = datafile("models/stories260K.gguf")
+    for seed in range(1, 9):
+        options = ["-n", 100, "--seed", seed, "--json-schema", json.dumps(PERSON)]
+        done = run("generate", "-m", model, *options, "Anna is", stdin=subprocess.DEVNULL)
+        assert (done.returncode, done.stderr) == (0, b"")
+        jsonschema.validate(json.loads(done.stdout), PERSON)
+    done = run(
+        "chat", "-m", model, "--template", "plain", *options, "--json-indent", 1, input=b"Anna\n"
+    )
+    assert done.returncode == 0
+    value = json.loads(done.stdout)
+    jsonschema.validate(value, PERSON)
+    assert done.stdout.decode() == json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def test_python_takes_schema_and_expression(datafile):
+    with sluice.load(str(datafile("models/stories260K.gguf"))) as model:
+        for schema in (PERSON, json.dumps(PERSON)):
+            text = "".join(model.generate("Anna is", json_schema=schema, max_tokens=100, seed=1))
+            jsonschema.validate(json.loads(text), PERSON)
+        assert "".join(model.generate("1 + 1 =", regex="[0-9]{3}", max_tokens=9)).isdigit()
+        with pytest.raises(ValueError, match="exclude each other"):
+            model.generate("a", regex="a", grammar='root ::= "a"')
+        with pytest.raises(sluice.UnsupportedError, match="json_schema: #/contains"):
+            model.generate("a", json_schema={"contains": {}})
 
 
 @pytest.mark.parametrize(

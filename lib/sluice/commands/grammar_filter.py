@@ -90,8 +90,8 @@ def main(
 
     EXAMPLES
       printf yes | grammar-filter -e 'root ::= "yes" | "no"' --check && echo match
-      printf '{"age": 7}' |
-        grammar-filter --json-schema '{"properties": {"age": {"type": "integer"}}}' --check
+      printf '[null, null]' |
+        grammar-filter --json-schema '{"items": {"type": "null"}}' --check
 
     SEE ALSO
       decode, sample, tokenize
