@@ -5,6 +5,12 @@
  * small mask costs little. If a state leads back to itself by each character below a node (the
  * inside of a string), the whole subtree is allowed. The mask is cached with the state.
  *
+ * Within a string no walk over the whole trie is needed (mask_within). Where plain characters lead
+ * is known (plain.c), and so is which tokens have how many of them (split.c): tokens of plain
+ * characters are allowed as a set, up to the number that the string may still have. What follows
+ * them is walked once for each state that it may meet. Characters that lead elsewhere, since a
+ * name begins with them, are taken out of the set and walked.
+ *
  * The characters below a node are a set of 64 bits: bit k < 63 for the ASCII and lead bytes of
  * class k (mod 63), bit 63 if some text is not UTF-8 from the node on. Bit k of a state's `loops`
  * is set if each character that begins with such a byte leads back to the state. */
@@ -16,7 +22,7 @@
 
 enum {
     MAX_MASK_BYTES = 8 << 20,
-    BUSY = 200, /* visits after which it pays to find a state's loops */
+    BUSY = 4000, /* visits after which it pays to find a state's loops */
     MAX_LOOKS = 1024
 };
 #define ILL_FORMED ((uint64_t)1 << 63)

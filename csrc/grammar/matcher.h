@@ -57,7 +57,8 @@ struct grammar {
 struct grammar_states {
     int32_t first, n; /* its configurations */
     uint32_t hash;
-    uint8_t complete, last, n_visit;
+    uint8_t complete, last;
+    uint16_t n_visit;
     uint8_t plain_known;
     int32_t after_plain; /* the state after any plain character, or PLAIN_NONE, PLAIN_MIXED */
     uint64_t loops;      /* classes of bytes that lead back to this state; see mask.c */
