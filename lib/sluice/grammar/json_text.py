@@ -7,6 +7,10 @@ target), the first one the start. Targets are nodes, or AFTER and FREE, which th
 from .charset import complement, without_surrogates
 from .utf8 import class_arcs
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}  # JSON's short escapes
 
 
@@ -72,7 +76,7 @@ class Made:
     characters that need no escape may have one. quote: whether a quote leads to AFTER.
     """
 
-    def __init__(self, after, units, any_escape, quote):
+    def __init__(self, after: int, units: "Any", any_escape: bool, quote: bool) -> None:
         self.arcs, self._known = [[]], {}
         short = '"/\\bfnrt' if any_escape else '"\\bfnrt'
         escapes = [(ord(c), ord(c), after) for c in short]
