@@ -18,8 +18,8 @@ import re
 
 from ..mail import fields
 
-MAX_TOKENS = 640
-MAX_HEADER = 320
+MAX_TOKENS = 400
+MAX_HEADER = 200
 MAX_CHARACTERS = 1 << 14  # of a text, and of its tail if the middle was dropped
 HEADER_BYTES = 1 << 16
 MAX_FIELDS = 200
