@@ -58,25 +58,19 @@ def of(
     k = len(totals)
     weights = _weights_of_two(alike, totals) if k == 2 else _weights(alike, totals)
     # of equally telling ones the first by weight stay, so that their order does not matter
-    strong = [(-sqrt(max(w)), w, some) for w, some in zip(weights, alike.values())]
-    if k > 2:
-        strong = [(-sqrt(max(map(abs, w))), w, some) for _, w, some in strong]
+    strong = [(-sqrt(max(max(w), -min(w))), w, some) for w, some in zip(weights, alike.values())]
     strong.sort()
-    left, strengths = MAX_TELLING, []
-    for i, (strength, _, some) in enumerate(strong):
-        if len(some) >= left:
-            strong[i:] = [(strength, strong[i][1], some[:left])]
-        strengths += [-strength] * min(left, len(some))
-        left -= min(left, len(some))
-        if not left:
+    telling: list[tuple[float, list[float], int]] = []
+    for weakness, w, some in strong:
+        telling += [(-weakness, w, i) for i in some]
+        if len(telling) >= MAX_TELLING:
             break
-    total = DAMPING + fsum(strengths)
+    del telling[MAX_TELLING:]
+    total = DAMPING + fsum([strength for strength, _, _ in telling])
     shares, terms = [[0.0] * k] * len(counts), []
-    for strength, row, some in strong:
-        share = [-strength * w / total for w in row]
-        for i in some:
-            shares[i] = share
-            terms.append(share)
+    for strength, w, i in telling:
+        shares[i] = share = [strength * x / total for x in w]
+        terms.append(share)
     return [fsum(column) for column in zip(*terms)] or [0.0] * k, shares
 
 
