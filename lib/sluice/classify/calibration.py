@@ -1,4 +1,4 @@
-"""The calibration of a question, and the digest of what its log probabilities mean."""
+"""The calibration of a question, and a digest of what decides its log probabilities."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
