@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SHRINK = 1.0  # texts: how many count as much as the pooled share
 DAMPING = 3.0  # nats^0.5 of tokens that say nothing
-MAX_TELLING = 300  # tokens that t is a mean of
+MAX_TELLING = 1000  # tokens that t is a mean of
 MAX_CELLS = 1 << 21  # tokens * answers that `taught` holds at once
 
 
@@ -116,42 +116,72 @@ def taught(
     import numpy as np
 
     labels = np.asarray(labels, np.int64)
+    table = Table(texts, labels, k)
     chosen = np.arange(len(texts)) if which is None else np.asarray(which, np.int64)
-    sizes = np.array([len(text) for text in texts], np.int64)
-    out = np.zeros((len(chosen), k))
-    if not sizes.sum():
+    return table.evidence([texts[i] for i in chosen], labels[chosen])
+
+
+class Table:
+    """The counts of the tokens of taught texts, for the evidence of many texts.
+
+    texts, labels, k: see `taught`.
+    """
+
+    def __init__(self, texts: "Sequence[np.ndarray]", labels: "np.ndarray", k: int) -> None:
+        import numpy as np
+
+        labels = np.asarray(labels, np.int64)
+        sizes = np.array([len(text) for text in texts], np.int64)
+        every = np.concatenate(texts) if sizes.sum() else np.zeros(0, np.int64)
+        self._names, token = np.unique(every, return_inverse=True)
+        self._counts = np.bincount(
+            token * k + np.repeat(labels, sizes), minlength=len(self._names) * k
+        ).reshape(-1, k)
+        self._totals = np.bincount(labels, minlength=k)
+
+    def evidence(
+        self, texts: "Sequence[np.ndarray]", own: "np.ndarray | None" = None
+    ) -> "np.ndarray":
+        """Return float64 [n][k], the evidence of n texts.
+
+        own: int [n], the answer of each, if the texts are among those of the table: each is then
+        left out. None: they are others.
+        """
+        import numpy as np
+
+        k, at = len(self._totals), 0
+        out = np.zeros((len(texts), k))
+        most = max((len(text) for text in texts), default=0)
+        n_together = max(1, MAX_CELLS // (k * max(1, most)))
+        while at < len(texts) and len(self._names):
+            part = texts[at : at + n_together]
+            every = np.concatenate(part)
+            row = np.repeat(np.arange(len(part)), [len(text) for text in part])
+            token = np.minimum(np.searchsorted(self._names, every), len(self._names) - 1)
+            known = self._names[token] == every
+            counts = self._counts[token[known]].astype(float)
+            totals = np.tile(self._totals.astype(float), (len(part), 1))
+            row = row[known]
+            if own is not None:
+                labels = np.asarray(own, np.int64)[at : at + n_together]
+                counts[np.arange(len(row)), labels[row]] -= 1
+                totals[np.arange(len(part)), labels] -= 1
+            out[at : at + len(part)] = _means(counts, totals, row)
+            at += len(part)
         return out
-    names, token = np.unique(np.concatenate(texts), return_inverse=True)
-    of_text = np.repeat(labels, sizes)
-    counts = np.bincount(token * k + of_text, minlength=len(names) * k).reshape(-1, k)
-    totals = np.bincount(labels, minlength=k)
-    begin = np.concatenate(([0], np.cumsum(sizes)))
-    n_together = max(1, MAX_CELLS // (k * max(1, int(sizes.max()))))
-    for first in range(0, len(chosen), n_together):
-        part = chosen[first : first + n_together]
-        at = np.concatenate([token[begin[i] : begin[i + 1]] for i in part])
-        row = np.repeat(np.arange(len(part)), sizes[part])
-        out[first : first + len(part)] = _without(counts[at], totals, labels[part], row)
-    return out
 
 
-def _without(
-    counts: "np.ndarray", totals: "np.ndarray", labels: "np.ndarray", row: "np.ndarray"
-) -> "np.ndarray":
+def _means(counts: "np.ndarray", totals: "np.ndarray", row: "np.ndarray") -> "np.ndarray":
     """float64 [n][k]: evidence of n texts. counts: [n_tokens][k], theirs one text after the other;
-    row: int [n_tokens], the text of each, ascending; all include the text itself.
+    row: int [n_tokens], the text of each, ascending; totals: [n][k], taught texts by answer.
     """
     import numpy as np
 
-    n, k = len(labels), len(totals)
-    counts = counts.astype(float)
-    counts[np.arange(len(row)), labels[row]] -= 1
-    left = np.tile(totals.astype(float), (n, 1))
-    left[np.arange(n), labels] -= 1
-    pooled = SHRINK * counts.sum(1) / np.maximum(1, left.sum(1))[row]
+    n, k = totals.shape
+    pooled = SHRINK * counts.sum(1) / np.maximum(1, totals.sum(1))[row]
     known = pooled > 0
     counts, row, pooled = counts[known], row[known], pooled[known]
-    weights = np.log((counts + pooled[:, None]) / (left[row] + SHRINK))
+    weights = np.log((counts + pooled[:, None]) / (totals[row] + SHRINK))
     weights -= weights.mean(1, keepdims=True)
     strength = np.sqrt(np.abs(weights).max(1))
     order = np.lexsort((-strength, row))  # by text, the most telling first

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-# prior: means and deviations. From curves of simulated users; see tests/learn/README.md
-TRUST, FREE_TRUST = 1.0, 1.5  # per nat of evidence
+# prior: means and deviations, from curves of simulated users (lib/spam_training/README.md)
+TRUST, FREE_TRUST = 1.0, 2.0  # per nat of evidence
 FREE_SCALE = 0.3  # as a share of the question's scale
 FREE_BIAS, LEAST_FREE_BIAS = 1.5, 0.15  # nats; of balanced texts without end, of one answer alone
 HALF_FREE = 10.0  # balanced texts at which the bias is half as free as it gets
