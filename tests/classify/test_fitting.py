@@ -103,5 +103,3 @@ def test_fit_of_as_many_as_are_kept_is_quick():
         )
     # a bound, not a timing: without it an hour
     assert n == 946 and time.process_time() - began < 120
-
-

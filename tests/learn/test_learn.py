@@ -126,19 +126,21 @@ def test_ctrl_c_keeps_what_was_done(taught, tmp_path):
     assert p.returncode not in (0, 1) and taught.n() == 3
 
 
-def test_lines_of_any_question_are_taught(models, tmp_path, monkeypatch):
+def test_lines_of_any_question_are_taught(models, tmp_path):
     """With a chat model, a question of three answers, and tokens of the lines."""
-    ask = ("-m", models / "chatml.gguf", "-q", "Which team?", "--answers", "billing,technical,sales")
+    ask = ("-m", models / "llama.gguf", "-q", "Which team?", "--answers", "billing,technical,sales")
     file = ("--calibration", tmp_path / "team.calibration")
     for answer, word in ("billing", "invoice"), ("technical", "crash"), ("sales", "price"):
         lines = "".join(f"the {word} of {name} again\n" for name in ("ann", "bob", "eve", "joe"))
-        done = run("classify", *ask, *file, "--learn", answer, "--each", "line", input=lines.encode())
+        done = run(
+            "classify", *ask, *file, "--learn", answer, "--each", "line", input=lines.encode()
+        )
         assert (done.returncode, done.stderr) == (0, b""), done.stderr
     for answer, word in ("billing", "invoice"), ("technical", "crash"), ("sales", "price"):
         text = f"a {word} of somebody else\n".encode()
         p = json.loads(run("classify", *ask, *file, "--json", input=text).stdout)["scores"]
         old = json.loads(run("classify", *ask, "--json", input=text).stdout)["scores"]
-        assert p[answer] > old[answer]
+        assert max(p, key=p.get) == answer and p != old
 
 
 def test_listing_says_what_is_kept_and_reset_empties_it(taught):

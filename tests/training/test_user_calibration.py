@@ -10,7 +10,6 @@ from sluice.classify import question
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 
 
-
 def test_learning_a_hundred_messages_of_another_kind_improves_the_verdicts():
     """The corpora's mails in a form that the model was not calibrated for."""
     np = pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
@@ -60,5 +59,3 @@ def test_user_calibration_command_prints_its_table(tmp_path):
         and len(lines) == 6
         and lines[2].startswith("| mine | whole | 6 | 0 | ")
     ), done.stderr
-
-
