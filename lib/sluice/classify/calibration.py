@@ -1,4 +1,4 @@
-"""The calibration of a question: what it is, and what the log probabilities that it maps belong to."""
+"""The calibration of a question, and a digest of what decides its log probabilities."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

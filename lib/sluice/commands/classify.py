@@ -428,7 +428,7 @@ def main(
             worker.run(listen, permissions, load, workers, threads, verbose, stats)
         from ..serve import pass_through as passing
 
-        return passing.run(setup.classifier)
+        return passing.run(setup.classifier, auto_learn is not None)
     cli.refuse(why and (are_many or len(asked) > 1), "--why: one text, one question")
     if html:
         from ..classify import why_page
@@ -483,7 +483,7 @@ def main(
     if html and explained:
         why_page.write(html, c, explained, files[0] if files else "standard input", top)
     stream.write_all(1, line)
-    if auto_learn:
+    if c.auto:
         from ..learn import asked as learning
 
         learning.keep(c, v)

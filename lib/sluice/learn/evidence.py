@@ -31,7 +31,7 @@ from math import fsum, log, sqrt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
@@ -52,30 +52,51 @@ def of(
     `counts`; 0 for a token that is not among the most telling. Raises nothing. The order of tokens
     changes no bit of t.
     """
-    k, n_all = len(totals), sum(totals)
-    weights = [_weights(row, totals, n_all) for row in counts]
-    strength = [sqrt(max(map(abs, row))) for row in weights]
+    alike: dict[tuple[int, ...], list[int]] = {}  # many tokens have the counts of others
+    for i, row in enumerate(counts):
+        alike.setdefault(tuple(row), []).append(i)
+    k = len(totals)
+    weights = _weights_of_two(alike, totals) if k == 2 else _weights(alike, totals)
     # of equally telling ones the first by weight stay, so that their order does not matter
-    order = sorted(range(len(weights)), key=lambda i: (-strength[i], weights[i]))[:MAX_TELLING]
-    total = DAMPING + fsum(strength[i] for i in order)
-    shares = [[0.0] * k for _ in weights]
-    for i in order:
-        shares[i] = [strength[i] * w / total for w in weights[i]]
-    t = [fsum(shares[i][a] for i in order) for a in range(k)]
-    return t, shares
+    strong = [(-sqrt(max(max(w), -min(w))), w, some) for w, some in zip(weights, alike.values())]
+    strong.sort()
+    telling: list[tuple[float, list[float], int]] = []
+    for weakness, w, some in strong:
+        telling += [(-weakness, w, i) for i in some]
+        if len(telling) >= MAX_TELLING:
+            break
+    del telling[MAX_TELLING:]
+    total = DAMPING + fsum([strength for strength, _, _ in telling])
+    shares, terms = [[0.0] * k] * len(counts), []
+    for strength, w, i in telling:
+        shares[i] = share = [strength * x / total for x in w]
+        terms.append(share)
+    return [fsum(column) for column in zip(*terms)] or [0.0] * k, shares
 
 
-def _weights(row: "Sequence[int]", totals: "Sequence[int]", n_all: int) -> list[float]:
-    n = sum(row)
-    if not n:
-        return [0.0] * len(totals)
-    drawn = SHRINK * n / n_all
-    logs = [log((c + drawn) / (of_all + SHRINK)) for c, of_all in zip(row, totals)]
-    if len(logs) == 2:  # exactly opposite
-        half = (logs[0] - logs[1]) / 2
-        return [half, -half]
-    mean = fsum(logs) / len(logs)
-    return [x - mean for x in logs]
+def _weights(rows: "Iterable[Sequence[int]]", totals: "Sequence[int]") -> list[list[float]]:
+    """Return the weights of tokens for each answer. rows: the counts of each."""
+    n_all, found = sum(totals), []
+    for row in rows:
+        drawn = SHRINK * sum(row) / n_all if n_all else 0.0
+        logs = [log((c + drawn) / (of + SHRINK)) if drawn else 0.0 for c, of in zip(row, totals)]
+        mean = fsum(logs) / len(logs)
+        found.append([x - mean for x in logs])
+    return found
+
+
+def _weights_of_two(rows: "Iterable[Sequence[int]]", totals: "Sequence[int]") -> list[list[float]]:
+    """As _weights for two answers; the weights are exactly opposite."""
+    n_all = sum(totals)
+    n_a, n_b = (of + SHRINK for of in totals)
+    found = []
+    for a, b in rows:
+        half = 0.0
+        if a or b:
+            drawn = SHRINK * (a + b) / n_all
+            half = (log((a + drawn) / n_a) - log((b + drawn) / n_b)) / 2
+        found.append([half, -half])
+    return found
 
 
 def taught(

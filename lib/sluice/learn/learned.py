@@ -161,18 +161,16 @@ class Section:
         t: the evidence for each answer, [k], its sum 0. weights: {token: what it adds to t}, of the
         tokens that taught texts have.
         """
-        pairs, totals, k = self._pairs, self._totals, self._k
+        pairs, totals, k, m = self._pairs, self._totals, self._k, len(self._pairs)
         counts, known, words = [], [], list(words)
         for word, digest in zip(words, self.salted.tokens(words)):
-            row = None
-            i = bisect_left(pairs, digest << 32)
-            for pair in pairs[i : i + k]:
-                if pair >> 32 != digest:
-                    break
+            row, i = None, bisect_left(pairs, digest << 32)
+            while i < m and (pair := pairs[i]) >> 32 == digest:
+                row, i = row or [0] * k, i + 1
                 answer = pair >> 24 & 0xFF
-                if answer < k:
-                    row = row or [0] * k
-                    row[answer] = min(pair & layout.MAX_COUNT, totals[answer])
+                if answer >= k or row[answer]:  # of a damaged file
+                    break
+                row[answer] = pair & layout.MAX_COUNT
             if row and any(row):
                 counts.append(row)
                 known.append(word)

@@ -87,6 +87,8 @@ def serve(
         slots[slot] = BUSY
         with message.client:
             _answer(message, taking, classifier, slots, verbose)
+        if classifier.auto and classifier.auto.is_due:
+            classifier.auto.save_aside()
         slots[slot] = IDLE
         if _used() > max_bytes + classifier.buffer_bytes():
             return
@@ -131,6 +133,8 @@ def _answer(
         signal.setitimer(signal.ITIMER_REAL, ANSWER_SECONDS)
         v = classifier.ask(data)
         n_tokens, reply = v.n_tokens, classifier.line(v)
+        if classifier.auto:
+            classifier.auto.note(v)
     except MemoryError:
         error, is_lost = "memory", True
     except Error as e:
