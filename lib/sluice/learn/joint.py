@@ -8,9 +8,10 @@ method. The penalty is a Gaussian prior, whose means are the question's calibrat
 few texts move little, and the data decide from some dozens on. A model that is mostly right keeps
 its weight; one that knows nothing of the user's mail loses it to the tokens.
 
-How free each is depends on how balanced the texts are. Texts with one answer alone teach a bias nothing but that this answer exists; it would give it to every text,
-and scale and trust would follow. So all three then hardly move, and what was taught speaks through
-the tokens that name a sender. See `deviations`.
+How free each is depends on how balanced the texts are. Texts with one answer alone teach a bias
+nothing but that this answer exists; it would give it to every text, and scale and trust would
+follow. So all three then hardly move, and what was taught speaks through the tokens that name a
+sender. See `deviations`.
 
 Source: Platt 1999; a fit of log probabilities and evidence together is stacking (Wolpert 1992), for
 which the evidence of a taught text must not count the text itself (`evidence.taught`).
@@ -82,8 +83,8 @@ def fit(
 
     log_p: float [n][k], before calibration, nats. t: float [n][k], of evidence.taught. labels: int
     [n], index of the correct answer. scale; bias [k]: the question's calibration, which is the
-    prior's mean. Without texts the result is the prior's mean. Scale is not negative: where it
-    would be, it is 0. Neither the order of the texts nor that of equal ones matters.
+    prior's mean. Without texts the result is the prior's mean. Scale and trust are not negative.
+    The order of the texts does not matter.
     """
     import numpy as np
 
@@ -96,9 +97,11 @@ def fit(
     mean = np.array([scale, TRUST, *bias])
     deviation = np.array(deviations(np.bincount(labels, minlength=k).tolist()))
     deviation[0] *= scale
-    w = _descend(_Objective(x, t, labels, mean, deviation), mean, 0)
-    if w[0] < 0:  # the best scale that is allowed is then the edge, by convexity
-        w = _descend(_Objective(x, t, labels, mean, deviation), np.array([0.0, *w[1:]]), 1)
+    objective = _Objective(x, t, labels, mean, deviation)
+    w = _descend(objective, mean, [])
+    if w[0] < 0 or w[1] < 0:  # the best allowed one is on an edge, by convexity
+        edges = [_descend(objective, mean, fixed) for fixed in ([0], [1], [0, 1])]
+        w = min((e for e in edges if e[0] >= 0 and e[1] >= 0), key=objective.value)
     rounded = [float(f"{v:.{DIGITS}g}") for v in w.tolist()]
     return Joint(rounded[0], rounded[1], rounded[2:])
 
@@ -153,15 +156,18 @@ class _Objective:
         return z, z.max(1, keepdims=True)
 
 
-def _descend(objective: _Objective, w: "np.ndarray", first: int) -> "np.ndarray":
-    """Minimize over w[first:] by Newton's method with Armijo's rule."""
+def _descend(objective: _Objective, start: "np.ndarray", fixed: list[int]) -> "np.ndarray":
+    """Minimize by Newton's method with Armijo's rule. Elements `fixed` of w are 0."""
     import numpy as np
 
+    w = start.copy()
+    w[fixed] = 0.0
+    free = np.array([i for i in range(len(w)) if i not in fixed])
     value = objective.value(w)
     for _ in range(MAX_STEPS):
         gradient, hessian = objective.derivatives(w)
         step = np.zeros(len(w))
-        step[first:] = np.linalg.solve(hessian[first:, first:], gradient[first:])
+        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
         gain, size = float(step @ gradient), 1.0
         if gain < 1e-14:
             break
