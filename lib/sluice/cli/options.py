@@ -313,8 +313,15 @@ def learning_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def evaluate_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: --evaluate, --label and --compare."""
+    """Decorator: --evaluate, --curve, --label and --compare."""
     for decorate in (
+        option(
+            "--curve",
+            metavar="N,N",
+            group="Evaluation",
+            help="With --evaluate: teach N of the texts, as --learn does, and classify all others,"
+            " for each N; beside bogofilter, if it is installed.",
+        ),
         option(
             "--compare",
             "compared",

@@ -159,6 +159,7 @@ def main(
     evaluate: bool,
     label_column: str | None,
     compared: str | None,
+    curve: str | None,
     prior: str | None,
     save_prior: str | None,
     fit: bool,
@@ -245,7 +246,10 @@ def main(
       named after answers. The question's aliases are labels, too: of spam, spam and ham. --json
       prints an object. --html writes a page with ROC and reliability curves, a histogram, and the
       worst mistakes with their texts. --compare evaluates another model, question or calibration on
-      the same texts: the differences with paired intervals, and McNemar's exact test.
+      the same texts: the differences with paired intervals, and McNemar's exact test. --curve
+      10,50,200 adds a learning curve: so many of the texts are taught, as --learn does it, and all
+      others classified, five times for each number; next to the question alone, and to bogofilter
+      taught the same texts. What --learn has kept is not used for it, and nothing is kept.
 
       --prior corrects what the model prefers whatever the text says, without labels: it divides the
       probability of each answer by what the answer gets on average, over content-free inputs, over
@@ -295,6 +299,7 @@ def main(
       classify -m m.gguf -q urgent --each line --select yes <log || echo none
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
       classify --evaluate --html report.html spam=Maildir/.Junk ham=Maildir
+      classify --evaluate --curve 10,50,200 spam=Maildir/.Junk ham=Maildir
       classify -m m.gguf -q team.yaml --prior texts --csv body tickets.csv
       classify -m m.gguf -q team.yaml --fit labelled.jsonl
 
@@ -320,7 +325,7 @@ def main(
         answers is not None and len(asked) != 1,
         "--answers: needs exactly one -q, the text of a question",
     )
-    for name, value in ("label", label_column), ("compare", compared):
+    for name, value in ("label", label_column), ("compare", compared), ("curve", curve):
         cli.refuse(
             value is not None and not (evaluate or fit and name == "label"),
             f"--{name}: needs --evaluate",
@@ -383,7 +388,8 @@ def main(
         cli.refuse(not files, "--evaluate: needs LABELLED texts")
         forms = column, label_column, mail, recursive, mbox, as_text
         cli.refuse(prior == "texts" or save_prior, "--evaluate: save a prior before, then name it")
-        return _evaluate(options, files, forms, as_json, html, compared)
+        cli.refuse(curve and (compared or prior), "--curve excludes --compare and --prior")
+        return _evaluate(options, files, forms, as_json, html, compared, curve)
     if fit:
         cli.only_one(fit=True, listen=listen, pass_through=pass_through, learn=learn)
         cli.only_one(fit=True, jsonl=jsonl, long=long, each=each, select=select)
@@ -550,7 +556,7 @@ def _verify(texts, panel, path, key, verbose):
     raise click.exceptions.Exit(code)
 
 
-def _evaluate(options, words, forms, as_json, html, compared):
+def _evaluate(options, words, forms, as_json, html, compared, curve):
     from ..cli import progress
     from ..evaluate import run as evaluation
     from ..texts.labelled import Labelled
@@ -562,6 +568,7 @@ def _evaluate(options, words, forms, as_json, html, compared):
         as_json,
         html,
         compared,
+        curve,
     )
 
 

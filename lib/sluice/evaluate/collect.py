@@ -63,11 +63,13 @@ def collect(
     labelled: Labelled,
     say: Callable[[str], None],
     progress: Callable[[int], object] | None = None,
+    see: Callable[[bytes, Verdict, int], object] | None = None,
 ) -> Collected:
     """Classify the texts by the question of each Panel. The answers are those of the first.
 
     say: called with a line for each text that cannot be classified by all. progress: called with
-    the number of texts just done. Raises DataError if no text can be classified.
+    the number of texts just done. see: called with each classified text, the Verdict of the first
+    Panel and the index of its correct answer. Raises DataError if no text can be classified.
     """
     q = panels[0].first.question
     names = list(q.answers)
@@ -89,6 +91,8 @@ def collect(
                 continue
             verdicts = [x[0] for x in several]
             right.append(names.index(example.answer))
+            if see:
+                see(example.data, verdicts[0], right[-1])
             for v, column, a, rows in zip(verdicts, columns, answered, p):
                 scores = [v.scores[name] for name in column]
                 rows.extend(scores)

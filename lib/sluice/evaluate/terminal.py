@@ -47,6 +47,8 @@ def report(r: Result) -> str:
         parts.append(_confusion(r, i))
     if r.mistakes:
         parts.append(_mistakes(r))
+    if r.curve:
+        parts.append(_curve(r))
     parts.append(
         [f"{100 * bootstrap.LEVEL:g} % intervals: bootstrap, {bootstrap.RESAMPLES} resamples"]
     )
@@ -169,6 +171,12 @@ def _mistakes(r):
             [one_line(m.name), r.answers[m.right], number(m.p_right), best, number(m.p_best)]
         )
     return table(rows)
+
+
+def _curve(r):
+    from . import curve
+
+    return [curve.note(r.curve), *table(curve.rows(r.curve), right=True)]
 
 
 def table(rows: list[list[str]], right: bool = False) -> list[str]:
