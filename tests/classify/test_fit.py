@@ -12,11 +12,12 @@ from classify_call import classify, tree_of, write_question
 from conftest import run
 
 import sluice
-from sluice.classify import calibration, fit_file, fits, heads
+from sluice.classify import fit_file, fits, heads
 from sluice.classify.classifier import Classifier
 from sluice.classify.question import Question
 from sluice.faults import Error
 from sluice.kernels import ffi
+from sluice.learn import place
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -522,7 +523,7 @@ def test_name_of_the_fit_follows_the_calibration(home):
 
     q = Question(tree_of(), "dir/team.yaml")
     path = Setup("dir/team.yaml").fit_path(q)
-    assert path == calibration.home("team")[: -len(".calibration")] + ".fit"
+    assert path == place.home("team", ".fit")
 
 
 # A real model.

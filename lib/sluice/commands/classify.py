@@ -411,6 +411,10 @@ def main(
 
         priors.check_options(prior, save_prior, are_many, bool(state_file))
     learns = None
+    if auto_learn is not None:
+        from ..learn import asked as learning
+
+        learning.path_of(setup)
     if is_learning:
         from ..learn import asked as learning
 

@@ -12,17 +12,19 @@ is, m = max |w_a|:
 
     t_a = sum of sqrt(m) * w_a / (DAMPING + sum of sqrt(m))
 
-over the MAX_TELLING most telling tokens. So t says how much, on average, each token speaks for an
+over the MAX_TELLING most telling tokens. A token that only texts with one answer have weighs the
+same however few these are: in the curves of `classify --evaluate --curve`, holding rare tokens back
+made every number of texts worse. So t says how much, on average, each token speaks for an
 answer, and does not grow with the length of a text: sums of dependent tokens do, and are sure of
 what they do not know. Tokens without a tendency, and those that no taught text has, count nothing,
 however many there are; DAMPING keeps a text of two or three known tokens from being sure.
 
-Where all taught texts have one answer, r_a is p for each, and t is 0: nothing is known of texts
-with another answer.
+Where all taught texts have one answer, r_a is p for each, and w is 0: nothing is known of texts
+with another answer. But of a token that names a sender or list it is known that others do not have
+it, so its p is SENDER_SHARE. After some texts of a list, all wanted, the next one is wanted, too.
 
 Sources: shares drawn to a common one, Robinson 2003 ("A statistical approach to the spam problem")
-and Zhai & Lafferty 2004 (Dirichlet prior); the mean in place of a sum is ours, from the curves of
-`classify --evaluate --curve`.
+and Zhai & Lafferty 2004 (Dirichlet prior); the mean in place of a sum is ours, from these curves.
 
 `of` needs no numpy: a verdict starts without it.
 """
@@ -36,29 +38,39 @@ if TYPE_CHECKING:
     import numpy as np
 
 SHRINK = 1.0  # texts: how many count as much as the pooled share
+SENDER_SHARE = 0.1  # p of a token that names a sender
+LEAST = 1e-9  # nats: weights below are rounding errors
 DAMPING = 3.0  # nats^0.5 of tokens that say nothing
 MAX_TELLING = 1000  # tokens that t is a mean of
 MAX_CELLS = 1 << 21  # tokens * answers that `taught` holds at once
 
 
 def of(
-    counts: "Sequence[Sequence[int]]", totals: "Sequence[int]"
+    counts: "Sequence[Sequence[int]]",
+    totals: "Sequence[int]",
+    of_sender: "Sequence[int] | None" = None,
 ) -> tuple[list[float], list[list[float]]]:
     """Return (t, shares): the evidence of a text, and what each of its tokens adds to t.
 
     counts: int [n_tokens][k], how many of the taught texts with each answer have the token; tokens
     that none has may be left out. totals: int [k], taught texts with each answer, at least counts.
+    of_sender: [n_tokens], 1 for a token that names a sender or list, else 0; None: none does.
     t: float [k], its sum is 0 but for rounding. shares: float [n_tokens][k], in the order of
     `counts`; 0 for a token that is not among the most telling. Raises nothing. The order of tokens
     changes no bit of t.
     """
-    alike: dict[tuple[int, ...], list[int]] = {}  # many tokens have the counts of others
-    for i, row in enumerate(counts):
-        alike.setdefault(tuple(row), []).append(i)
+    # many tokens have the counts of others
+    alike: dict[tuple[tuple[int, ...], int], list[int]] = {}
+    for i, (row, names) in enumerate(zip(counts, of_sender or [0] * len(counts))):
+        alike.setdefault((tuple(row), names), []).append(i)
     k = len(totals)
     weights = _weights_of_two(alike, totals) if k == 2 else _weights(alike, totals)
     # of equally telling ones the first by weight stay, so that their order does not matter
-    strong = [(-sqrt(max(max(w), -min(w))), w, some) for w, some in zip(weights, alike.values())]
+    strong = [
+        (-sqrt(m), w, some)
+        for w, some in zip(weights, alike.values())
+        if (m := max(max(w), -min(w))) > LEAST
+    ]
     strong.sort()
     telling: list[tuple[float, list[float], int]] = []
     for weakness, w, some in strong:
@@ -74,26 +86,31 @@ def of(
     return [fsum(column) for column in zip(*terms)] or [0.0] * k, shares
 
 
-def _weights(rows: "Iterable[Sequence[int]]", totals: "Sequence[int]") -> list[list[float]]:
-    """Return the weights of tokens for each answer. rows: the counts of each."""
+def _weights(
+    rows: "Iterable[tuple[Sequence[int], int]]", totals: "Sequence[int]"
+) -> list[list[float]]:
+    """Return the weights of tokens for each answer. rows: the counts of each, and its of_sender."""
     n_all, found = sum(totals), []
-    for row in rows:
-        drawn = SHRINK * sum(row) / n_all if n_all else 0.0
+    for row, names in rows:
+        n = sum(row)
+        drawn = SHRINK * (SENDER_SHARE if names else n / n_all) if n else 0.0
         logs = [log((c + drawn) / (of + SHRINK)) if drawn else 0.0 for c, of in zip(row, totals)]
         mean = fsum(logs) / len(logs)
         found.append([x - mean for x in logs])
     return found
 
 
-def _weights_of_two(rows: "Iterable[Sequence[int]]", totals: "Sequence[int]") -> list[list[float]]:
+def _weights_of_two(
+    rows: "Iterable[tuple[Sequence[int], int]]", totals: "Sequence[int]"
+) -> list[list[float]]:
     """As _weights for two answers; the weights are exactly opposite."""
     n_all = sum(totals)
     n_a, n_b = (of + SHRINK for of in totals)
     found = []
-    for a, b in rows:
+    for (a, b), names in rows:
         half = 0.0
         if a or b:
-            drawn = SHRINK * (a + b) / n_all
+            drawn = SHRINK * (SENDER_SHARE if names else (a + b) / n_all)
             half = (log((a + drawn) / n_a) - log((b + drawn) / n_b)) / 2
         found.append([half, -half])
     return found
@@ -110,8 +127,8 @@ def taught(
     Counted in themselves, taught texts would look much surer than texts to come.
 
     texts: for each taught text an integer array of its tokens, digests or numbers, each once.
-    labels: int [n_texts], index of its answer. which: int [n], indices of texts; None is all.
-    Memory is bounded by the tokens and MAX_CELLS.
+    An odd one names a sender or list. labels: int [n_texts], index of its answer. which: int [n],
+    indices of texts; None is all. Memory is bounded by the tokens and MAX_CELLS.
     """
     import numpy as np
 
@@ -166,24 +183,30 @@ class Table:
                 labels = np.asarray(own, np.int64)[at : at + n_together]
                 counts[np.arange(len(row)), labels[row]] -= 1
                 totals[np.arange(len(part)), labels] -= 1
-            out[at : at + len(part)] = _means(counts, totals, row)
+            names_sender = every[known] % 2 == 1
+            out[at : at + len(part)] = _means(counts, totals, row, names_sender)
             at += len(part)
         return out
 
 
-def _means(counts: "np.ndarray", totals: "np.ndarray", row: "np.ndarray") -> "np.ndarray":
+def _means(
+    counts: "np.ndarray", totals: "np.ndarray", row: "np.ndarray", of_sender: "np.ndarray"
+) -> "np.ndarray":
     """float64 [n][k]: evidence of n texts. counts: [n_tokens][k], theirs one text after the other;
-    row: int [n_tokens], the text of each, ascending; totals: [n][k], taught texts by answer.
+    row: int [n_tokens], the text of each, ascending; of_sender: bool [n_tokens]; totals: [n][k],
+    taught texts by answer.
     """
     import numpy as np
 
     n, k = totals.shape
-    pooled = SHRINK * counts.sum(1) / np.maximum(1, totals.sum(1))[row]
-    known = pooled > 0
+    n_texts = counts.sum(1)
+    share = np.where(of_sender, SENDER_SHARE, n_texts / np.maximum(1, totals.sum(1))[row])
+    pooled, known = SHRINK * share, n_texts > 0
     counts, row, pooled = counts[known], row[known], pooled[known]
     weights = np.log((counts + pooled[:, None]) / (totals[row] + SHRINK))
     weights -= weights.mean(1, keepdims=True)
-    strength = np.sqrt(np.abs(weights).max(1))
+    strength = np.abs(weights).max(1)
+    strength = np.sqrt(strength * (strength > LEAST))
     order = np.lexsort((-strength, row))  # by text, the most telling first
     row, weights, strength = row[order], weights[order], strength[order]
     rank = np.arange(len(row)) - np.searchsorted(row, row)

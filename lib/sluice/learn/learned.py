@@ -138,8 +138,13 @@ class Section:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether tokens of a text can say anything: each answer has texts with tokens."""
-        return all(self._totals) and self.joint.trust != 0
+        """Whether tokens of a text can say anything."""
+        return any(self._totals) and self.joint.trust != 0
+
+    @property
+    def has_every_answer(self) -> bool:
+        """Whether each answer has texts with tokens."""
+        return all(self._totals)
 
     def label(self, parts: tuple[bytes, bytes | None]) -> int | None:
         """Return the index of the answer that the user gave to a text, or None.
@@ -162,7 +167,7 @@ class Section:
         tokens that taught texts have.
         """
         pairs, totals, k, m = self._pairs, self._totals, self._k, len(self._pairs)
-        counts, known, words = [], [], list(words)
+        counts, known, of_sender, words = [], [], [], list(words)
         for word, digest in zip(words, self.salted.tokens(words)):
             row, i = None, bisect_left(pairs, digest << 32)
             while i < m and (pair := pairs[i]) >> 32 == digest:
@@ -174,5 +179,6 @@ class Section:
             if row and any(row):
                 counts.append(row)
                 known.append(word)
-        t, weights = evidence.of(counts, totals)
+                of_sender.append(digest & 1)
+        t, weights = evidence.of(counts, totals, of_sender)
         return t, dict(zip(known, weights))

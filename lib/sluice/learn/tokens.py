@@ -39,6 +39,8 @@ WORDS = re.compile(r'[^\s<>()\[\]",;:=?&/\'|]+')
 HOSTS = re.compile(r"\b(?:from|by)\s{1,9}\(?([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,9})")
 DIGITS = re.compile(r"\d+")
 SENDERS = frozenset(("from", "reply-to", "return-path", "sender", "list-id"))
+# fields that name the sender or the list, and nobody else
+FROM = SENDERS.union(("list-post", "mailing-list", "x-mailing-list", "x-beenthere", "x-loop"))
 
 
 def header_of(data: bytes) -> bytes | None:
@@ -69,6 +71,11 @@ def of(
 def is_of_header(token: str) -> bool:
     """Whether a token is one of a header."""
     return ":" in token
+
+
+def is_of_sender(token: str) -> bool:
+    """Whether a token names the sender or the list of a message (FROM)."""
+    return token.partition(":")[0] in FROM
 
 
 def _of_header(header):
