@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.faults import DataError, Error
-from sluice.learn import auto, book, layout, learned, teach
+from sluice.learn import auto, book, evidence, layout, learned, teach
 from sluice.learn.teach import Lesson
 
 SALT = bytes(range(16))
@@ -113,9 +113,10 @@ def test_counts_of_a_verdict_are_those_of_the_texts(tmp_path):
         [sum(word in x.words.split("\n") and x.label == a for x in lessons) for a in (0, 1)]
         for word in WORDS
     ]
-    from sluice.learn import evidence
-
-    assert section.evidence([*WORDS, "unknown"])[0] == evidence.of(rows, totals)[0]
+    of_sender = [digest & 1 for digest in layout.Salted(SALT).tokens(WORDS)]
+    t, weights = section.evidence([*WORDS, "unknown"])
+    assert t == evidence.of(rows, totals, of_sender)[0] and any(t)
+    assert set(weights) == {word for word, row in zip(WORDS, rows) if any(row)}
     for x in lessons:
         digest = layout.Salted(SALT).text(x.name)
         assert digest in list(section._texts)
