@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 # prior: means and deviations, from curves of simulated users (lib/spam_training/README.md)
-TRUST = 1.0  # per nat of evidence
+TRUST = 0.5  # per nat of evidence
 # deviations: of texts with one answer alone, of balanced ones without end
 FREE_SCALE = 0.05, 0.6  # as a share of the question's scale
 FREE_TRUST = 0.2, 2.0
-FREE_BIAS = 0.15, 1.5  # nats
+FREE_BIAS = 0.15, 1.0  # nats
 # balanced texts at which the deviation is half way: some of each answer show whether model and
 # tokens are right, more show where the answers part
 HALF_FREE, HALF_FREE_BIAS = 1.0, 10.0
