@@ -136,6 +136,14 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture
+def taught(tmp_path):
+    """A file of what was learned, and the commands that use it."""
+    from learn_files import Taught
+
+    return Taught(tmp_path / "my.calibration")
+
+
+@pytest.fixture
 def home(tmp_path, monkeypatch):
     """A cache of its own for each test."""
     (tmp_path / "home").mkdir(exist_ok=True)

@@ -491,15 +491,11 @@ def texts(place, folder):
 
 
 def learnt(place):
-    """Labels of what was learnt: 0 is yes, spam."""
-    from sluice.classify import learning
+    """Labels of what was learned, sorted: 0 is yes, spam."""
+    from sluice.learn import book
 
-    return [
-        line.label
-        for line in learning.read_lines(
-            str(place.home / ".local" / "share" / "sluice" / "spam.calibration")
-        )
-    ]
+    found = book.read(str(place.home / ".local" / "share" / "sluice" / "spam.calibration"))
+    return sorted(text.label for part in found.parts.values() for text in part.texts.values())
 
 
 def test_mutt_teaches_and_moves(place):

@@ -177,6 +177,8 @@ def main(
       classify --fit [--risk R] [OPTIONS] LABELLED...
       classify --listen SOCKET [OPTIONS]
       classify --why [OPTIONS] [FILE]
+      classify --learn ANSWER|--forget [OPTIONS] [FILE|FOLDER|MBOX]...
+      classify --list-learned|--reset [OPTIONS]
       classify --verify RECEIPTS [OPTIONS] [FILE...]
       classify --evaluate [OPTIONS] LABELLED...
 
@@ -220,11 +222,15 @@ def main(
       "X-Spam-Status: unchecked; reason=WORD", as for mail-filter. If the command fails and prints
       nothing, use the original message.
 
-      --learn and --forget refit the user's calibration, which maps the model's probabilities to the
-      printed ones. One message changes it a little, a hundred change it a lot. Learn every label,
-      and messages with a correct result, too. The calibration file (mode 0600) has only numbers, of
-      the last 10,000 texts. A damaged file, or one of another model, is ignored with a message on
-      stderr.
+      --learn ANSWER teaches texts: stdin, FILEs, folders, mboxes, or those of --each, --csv and
+      --jsonl. Verdicts join the model's answer with the words and header fields of what was taught.
+      A taught text gets the answer it was taught; another --learn moves it, --forget undoes it.
+      Teach every answer, and texts with a correct result, too. Of one text the new result is
+      printed, of many their number. The file (mode 0600) has digests and numbers, no words, of at
+      most 20,000 texts; the oldest give way. A damaged file, or one of another model, is ignored
+      with a message on stderr; --reset empties it. --list-learned prints counts, dates, and how
+      many of the texts would be right if each had not been learned. --auto-learn P also learns
+      answers surer than P; they never count for more than the texts that you taught.
 
       --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
       and every bit of the log probabilities. --verify RECEIPTS classifies the same texts again, by
@@ -275,8 +281,9 @@ def main(
       SIGTERM ends.
 
     EXIT STATUS
-      0   first label (yes) of each question; success with many texts, --learn, --forget, --fit or
-          --pass-through; --select found a text; --verify: all texts have the same bits
+      0   first label (yes) of each question; success with many texts, --learn, --forget,
+          --list-learned, --reset, --fit or --pass-through; --select found a text; --verify: all
+          texts have the same bits
       1   another label; --select found none; --verify: a text differs or is unknown
       2   unsure
       64  usage error
@@ -294,6 +301,7 @@ def main(
     EXAMPLES
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
+      classify --learn ham Maildir && classify --learn spam Maildir/.Junk
       classify --select yes -0 Maildir | xargs -0 mv -t Maildir/.Junk/cur
       classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
       classify -m m.gguf -q urgent --each line --select yes <log || echo none
@@ -410,6 +418,10 @@ def main(
 
         priors.check_options(prior, save_prior, are_many, bool(state_file))
     learns = None
+    if auto_learn is not None:
+        from ..learn import asked as learning
+
+        learning.path_of(setup)
     if is_learning:
         from ..learn import asked as learning
 
