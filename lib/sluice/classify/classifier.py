@@ -45,6 +45,7 @@ class Verdict:
     hidden: hidden state after the prompt, f32 [n_embd], if the Classifier keeps it, or None.
     reasons: problems found in a message (see sluice.mail, inputs.NO_TEXT), or None.
     used: the text that the prompt gets; two parts if its middle is dropped (see inputs.text).
+    rule: name of the rule that gave the answer (ruled.py), or None: the model did.
     """
 
     answer: str
@@ -61,6 +62,7 @@ class Verdict:
     hidden: "Any"
     reasons: list[str] | None = None
     used: tuple[bytes, bytes | None]
+    rule: str | None = None
 
 
 class _Text:
@@ -85,7 +87,9 @@ class Classifier:
     Attributes: head: a heads.Head, whose scores take the place of log_p in the calibration, or
     None. fitted: the fit_file.Fitted in use, or None. asked_prior: priors.Asked, prior: the
     priors.Prior in use, or None. keeps_hidden: set Verdict.hidden.
-    n_to_sample: of so many texts more, set Verdict.begin_mass.
+    n_to_sample: of so many texts more, set Verdict.begin_mass. rules: a ruled.Ruled, or None.
+    authserv_ids: servers whose word about a message is trusted (mail/signals.py). learned: the
+    learned_files.LearnedFiles of users, or None.
 
     Raises DataError or UnsupportedError for a model that is invalid or does not fit the question.
     """
@@ -116,6 +120,9 @@ class Classifier:
         self.asked_prior: Any = None
         self.prior: Any = None
         self.keeps_hidden, self.n_to_sample = False, 0
+        self.rules: Any = None
+        self.authserv_ids: tuple[str, ...] = ()
+        self.learned: Any = None
         n_ctx = capacity.limit(m.hparams.n_ctx)
         self.orders = [
             Prompt(question, m.file, self._vocab, n_ctx, self.tree.depth, segments)
@@ -324,9 +331,15 @@ def ask_together(
 
     Yields, for each input, a Verdict for each of `classifiers`, or the DataError that the input is
     empty. The tokens of an input are processed once for all questions. Each Verdict has the same
-    bits as from the question alone.
+    bits as from the question alone. A message that a rule of the first question decides is not
+    read.
     """
-    return ask_texts(classifiers, [classifiers[0].tokenized(data) for data in inputs])
+    first = classifiers[0]
+    if not first.rules:
+        return ask_texts(classifiers, [first.tokenized(data) for data in inputs])
+    decided = [(data, first.rules.verdict(first, data)) for data in inputs]
+    rest = ask_texts(classifiers, [first.tokenized(data) for data, v in decided if not v])
+    return ([v] if v else next(rest) for _, v in decided)
 
 
 def ask_texts(

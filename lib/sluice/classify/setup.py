@@ -38,6 +38,9 @@ class Setup:
     fit_path: path of the fit. None: the question's file in the user's data directory.
     prior: none, content-free, texts or a file, in place of the question's prior, calibration of the
     user and fit. None: these. ignores_fit: the question's own calibration is used.
+    rules: path of the rules for messages. authserv_ids: servers whose word about a message is
+    trusted. client: address of the host that delivered it. learned_in: directory of
+    the calibrations of several users (learned_files.py); learned_by: the user whose is used.
 
     Attribute calibration_file: path of the calibration in use, or None. as_mail may be set before a
     model is opened.
@@ -62,10 +65,17 @@ class Setup:
         fit_path: str | None = None,
         prior: str | None = None,
         ignores_fit: bool = False,
+        rules: str | None = None,
+        authserv_ids: "Sequence[str]" = (),
+        client: str | None = None,
+        learned_in: str | None = None,
+        learned_by: str | None = None,
     ) -> None:
         self._asked = [asked] if isinstance(asked, str) else list(asked)
         self._answers = answers
         self._prior, self._fit_path = prior, fit_path
+        self._rules, self._authserv_ids, self._client = rules, tuple(authserv_ids), client
+        self._learned = learned_in, learned_by
         self._ignores_fit = ignores_fit or no_calibration or prior not in (None, "none")
         self._calibration = calibration_file, self._ignores_fit
         self.calibration_file = self._calibration_of(self._asked[0])
@@ -141,7 +151,19 @@ class Setup:
             self._huge_pages,
             model,
         )
+        c.authserv_ids = self._authserv_ids
+        if self._rules:
+            from .ruled import Ruled
+
+            about = self._rules, q, c.is_mail, self._authserv_ids
+            c.rules = Ruled(*about, self._say, self._client)
         self._use_fit(c)
+        directory, user = self._learned
+        if directory:
+            from .learned_files import LearnedFiles
+
+            c.learned = LearnedFiles(directory, self._say)
+            c.user_calibration = c.learned.of(c, user)
         if self._prior is not None or q.prior and not c.fitted:
             from . import priors
 

@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     ),
 )
 @cli.texts_options
+@cli.mail_options
 @cli.why_options
 @cli.receipt_options
 @cli.calibration_options
@@ -162,6 +163,12 @@ def main(
     head: bool,
     risk: float | None,
     fit_path: str | None,
+    rules: str | None,
+    authserv_ids: tuple[str, ...],
+    client: str | None,
+    learned_in: str | None,
+    learned_by: str | None,
+    explain_header: bool,
 ) -> None:
     """Classify a text with a language model.
 
@@ -329,6 +336,25 @@ def main(
         and (learn is not None or forget or calibration_file or fit_path),
         "--prior excludes --learn, --forget, --calibration and --fit-file",
     )
+    cli.refuse(client and not rules, "--client: needs --rules")
+    cli.refuse(learned_by and not learned_in, "--learned-by: needs --learned-in")
+    cli.refuse(listen and (client or learned_by), "--client and --learned-by: not with --listen")
+    cli.refuse(
+        explain_header and not (long or pass_through),
+        "--explain-header: needs --pass-through or --long",
+    )
+    for name, value in ("rules", rules), ("learned_in", learned_in):
+        for others in (
+            dict(evaluate=evaluate, compare=compared),
+            dict(fit=fit),
+            dict(why=why, no_calibration=no_calibration and learned_in),
+            dict(learn=learn, verify=verify),
+            dict(forget=forget, receipt=receipt),
+            dict(prior=prior, save_prior=save_prior),
+        ):
+            for other, given in others.items():
+                cli.only_one(**{name: value, other: given})
+        cli.refuse(value and len(asked) > 1, f"--{name.replace('_', '-')}: needs one question")
     named = None if answers is None else [word.strip() for word in answers.split(",")]
     cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
@@ -349,6 +375,11 @@ def main(
         answers=named,
         fit_path=fit_path,
         prior=prior,
+        rules=rules,
+        authserv_ids=authserv_ids,
+        client=client,
+        learned_in=learned_in,
+        learned_by=learned_by,
     )
     if evaluate:
         cli.only_one(evaluate=True, listen=listen, pass_through=pass_through, learn=learn)
@@ -399,7 +430,7 @@ def main(
             worker.run(listen, permissions, load, workers, threads, verbose, stats)
         from ..serve import pass_through as passing
 
-        return passing.run(setup.classifier)
+        return passing.run(setup.classifier, explain_header)
     cli.refuse(learns and (receipt or verify), "--learn and --forget leave no receipt")
     cli.refuse(why and (learns or are_many or len(asked) > 1), "--why: one text, one question")
     if html:
@@ -447,7 +478,9 @@ def main(
             fields["why"] = why_text.fields(explained, top)
         line = report.dump(fields)
     elif long:
-        line = c.line(v, v.answer)
+        from ..classify import further_words
+
+        line = further_words.line(c, v, data, explain_header, v.answer)
     else:
         line = panel.lines(verdicts)
         if explained:

@@ -14,7 +14,7 @@ import signal
 import time
 
 from .. import messages, stream
-from ..classify import inputs
+from ..classify import further_words, inputs
 from ..faults import IO_ERROR, Error
 from ..mail import headers
 from ..system.files import write_error
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = inputs.MAIL_BYTES
 SECONDS = 60  # for the verdict
-LINE_BYTES = 256
+LINE_BYTES = 512
 
 
-def run(load: "Callable[[], Classifier]") -> None:
+def run(load: "Callable[[], Classifier]", explain: bool = False) -> None:
     """Read, classify with the Classifier that load() returns, write. Error 75: no space for the
-    message; OSError: it cannot be read or written.
+    message; OSError: it cannot be read or written. explain: add X-Spam-Explain.
     """
     mail = read(0)
-    line = classify(memoryview(mail)[: inputs.MAIL_BYTES], load) if mail else b"error empty"
+    line = (
+        classify(memoryview(mail)[: inputs.MAIL_BYTES], load, explain) if mail else b"error empty"
+    )
     head, n_read = headers.beginning(mail, headers.headers(line))
     stream.write_all(1, head)
     stream.write_all(1, memoryview(mail)[n_read:])
@@ -77,10 +79,12 @@ def _write(spool: "Any", data: bytes) -> None:
         raise write_error("a temporary file", e) from None
 
 
-def classify(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
+def classify(
+    data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool = False
+) -> bytes:
     """Classify a message in a child process, within SECONDS.
 
-    Returns the line of a worker (connection.py), without its newline.
+    Returns the line of a worker with further words (connection.py), without its newline.
     """
     reader, writer = os.pipe()
     try:
@@ -89,7 +93,7 @@ def classify(data: bytes | memoryview, load: "Callable[[], Classifier]") -> byte
         messages.say(f"not classified: {e.strerror}")
         return b"error memory"
     if not pid:
-        _answer(data, load, writer)
+        _answer(data, load, explain, writer)
     os.close(writer)
     line, end = b"", time.monotonic() + SECONDS
     # not select(2), which fails for descriptors from 1024 on: many may have been inherited
@@ -117,22 +121,25 @@ def classify(data: bytes | memoryview, load: "Callable[[], Classifier]") -> byte
     return b"error crashed"
 
 
-def _answer(data: bytes | memoryview, load: "Callable[[], Classifier]", writer: int) -> "NoReturn":
+def _answer(
+    data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool, writer: int
+) -> "NoReturn":
     """The child: never returns."""
     try:
         signal.alarm(2 * SECONDS)  # where the parent was killed
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.write(writer, _line(data, load))
+        os.write(writer, _line(data, load, explain))
     finally:
         os._exit(0)
 
 
-def _line(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
+def _line(data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool) -> bytes:
     stage = "model"
     try:
         classifier = load()
         stage = "input"
-        return classifier.line(classifier.ask(bytes(data)))
+        message = bytes(data)
+        return further_words.line(classifier, classifier.ask(message), message, explain)
     except MemoryError:
         stage, why = "memory", "out of memory"
     except ImportError as e:  # a library that is there could not be mapped
