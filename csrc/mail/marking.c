@@ -63,8 +63,8 @@ static char *put(char *at, const char *s)
     return at + n;
 }
 
-/* text [text_bytes] = what stands behind `key` at s, up to a space or `end`: characters of `of`, one
- * at least.  Returns what follows, or NULL. */
+/* text [text_bytes] = what stands behind `key` at s, up to a space or `end`: characters of `of`,
+ * one at least.  Returns what follows, or NULL. */
 static const uint8_t *value(char *text, size_t text_bytes, const uint8_t *s, const uint8_t *end,
                             const char *key, const char *of)
 {

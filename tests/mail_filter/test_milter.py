@@ -396,7 +396,7 @@ def test_monitor_changes_nothing_and_logs(other, worker):
         assert m.actions == 0 and m.judge(mail) == split(mail)[0]
     answer, score, required, model = run("classify", "--long", input=mail).stdout.decode().split()
     assert re.search(
-        rf": 4X1234567z: {answer} score={score} required={required} model={model} removed=0"
+        rf": 4X1234567z: {answer} score={score} required={required} model={model} rule=- removed=0"
         r" ms=\d+\n",
         milter.log(),
     )

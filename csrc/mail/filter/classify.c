@@ -33,8 +33,8 @@ static int ask_worker(mail_verdict *v, verdict_source *how, const options *o, co
     const worker_request asked = {.user = *o->user ? o->user : NULL,
                                   .client = *o->client ? o->client : NULL,
                                   .explain = o->explain};
-    const int result = worker_ask(line, o->socket, &asked, mail->data, mail->n_bytes, WORKER_WAIT_MS,
-                                  o->worker_only ? deadline : half);
+    const int result = worker_ask(line, o->socket, &asked, mail->data, mail->n_bytes,
+                                  WORKER_WAIT_MS, o->worker_only ? deadline : half);
     how->worker = words[result];
     unchecked(v, result == WORKER_TIMEOUT ? MARK_TIMEOUT : MARK_WORKER);
     if (result != WORKER_ANSWERED)

@@ -28,7 +28,7 @@ typedef struct {
     int n_authserv_ids;
     char client[WORKER_ADDRESS]; /* the host that delivered the message, "": unknown */
     char user[WORKER_USER];      /* whose calibration, "": the site's */
-    char **recipients; /* NULL at the end */
+    char **recipients;           /* NULL at the end */
     int n_recipients;
     int64_t deadline_ms, read_ms, send_ms;
     uint64_t max_bytes, spool_bytes, memory_bytes;

@@ -24,7 +24,7 @@ milter_settings settings;
 
 typedef struct {
     mail mail;
-    unsigned long flags; /* SMFIP_* that were agreed on */
+    unsigned long flags;         /* SMFIP_* that were agreed on */
     char client[WORKER_ADDRESS]; /* of the connection, "": unknown */
 } session;
 
@@ -76,10 +76,10 @@ static sfsistat on_connect(SMFICTX *ctx, char *host, _SOCK_ADDR *from)
     if (!s)
         s = begin(ctx, atomic_load(&last_flags));
     if (s) {
-        const void *address = !from             ? NULL
-            : from->sa_family == AF_INET        ? (void *)&((struct sockaddr_in *)from)->sin_addr
-            : from->sa_family == AF_INET6       ? (void *)&((struct sockaddr_in6 *)from)->sin6_addr
-                                                : NULL;
+        const void *address = !from       ? NULL
+            : from->sa_family == AF_INET  ? (void *)&((struct sockaddr_in *)from)->sin_addr
+            : from->sa_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)from)->sin6_addr
+                                          : NULL;
         if (!address || !inet_ntop(from->sa_family, address, s->client, sizeof s->client))
             *s->client = 0;
     }

@@ -229,6 +229,22 @@ def main(
       the last 10,000 texts. A damaged file, or one of another model, is ignored with a message on
       stderr.
 
+      --rules reads allow and block lists of messages from a YAML file: a list `rules` with for each
+      rule its name (rule), an answer, and one or more of sender, domain, list-id, client and
+      authenticated. The first rule of which all conditions hold gives the answer, with
+      probability 1, and the model is not asked. The name of the rule is the word rule=NAME in
+      X-Spam-Status and at the end of --long, and "rule" in JSON. sender (ADDRESS, @DOMAIN with its
+      subdomains, or * and ? in either), domain and list-id are what the message says, so anybody
+      can forge them; "authenticated: true" also demands that a server named by --authserv-id found
+      the domain of From authenticated (dmarc=pass, or dkim=pass of that domain or one above).
+      client is an IP address or network: what the mail server names, or --client, or else the
+      address in the topmost Received field of a host listed under received-by. The file is read
+      again when it changes; it must not be writable by others.
+
+      --explain-header adds numbers and fixed words, no text of the message: log-odds of the first
+      answer by the model and by what the user taught (tokens), the number of texts taught, the
+      rule, and signals such as dkim:pass (of servers named by --authserv-id), list, reply-to:other.
+
       --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
       and every bit of the log probabilities. --verify RECEIPTS classifies the same texts again, by
       the same options, and prints for each NAME, "same", "differs" or "unknown" (no receipt of
@@ -271,7 +287,9 @@ def main(
 
       --listen keeps the model loaded and serves a Unix socket. A client connects, sends one
       message, half-closes and reads one line: that of --long, with yes, no or unsure as label, or
-      "error WORD". SIGHUP reloads question and model; SIGUSR1 prints counts and times to stderr;
+      "error WORD". A client may give its socket a name that asks for more (mail-filter does): the
+      calibration of a user (--learned-in), a client for --rules, why. SIGHUP reloads question,
+      model and rules; SIGUSR1 prints counts and times to stderr;
       SIGTERM ends.
 
     EXIT STATUS
