@@ -16,9 +16,9 @@ import time
 import pytest
 from conftest import BIN, MEASURE, ROOT, run, shell
 
+from sluice.classify.classifier import Verdict
 from sluice.faults import Error
 from sluice.mail import headers
-from sluice.classify.classifier import Verdict
 from sluice.serve import pass_through
 
 MAILS = {p.stem: p.read_bytes() for p in sorted((ROOT / "tests" / "mails").glob("*.eml"))}
