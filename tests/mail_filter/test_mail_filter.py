@@ -41,7 +41,7 @@ def test_verdicts_are_those_of_classify(box):
         assert re.fullmatch(
             rf"\w{{3}} [ \d]\d \d\d:\d\d:\d\d mail-filter\[\d+\]: 4Fx1: answer={answer}"
             rf" score={score} required={required} "
-            rf"model={model} reason=- rule=- by=process worker=- process=[012] ms=\d+ bytes={len(mail)}"
+            rf"model={model} rule=- reason=- by=process worker=- process=[012] ms=\d+ bytes={len(mail)}"
             r" begun=0 refused=0 "
             "deliver=headers sent",
             logged,
