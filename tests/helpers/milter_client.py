@@ -40,8 +40,8 @@ class Milter:
         assert self.actions & ~actions == 0 and self.steps & ~steps == 0
         if not self.steps & NO_CONNECT:
             family = b"6" if ":" in client else b"4"
-            port = struct.pack(">H", 4321)
-            data = b"client.example.com\0" + family + port + client.encode() + b"\0"
+            address = family + struct.pack(">H", 4321) + client.encode() + b"\0" if client else b"U"
+            data = b"client.example.com\0" + address
             self.step(b"C", data, NR_CONNECT)
         if not self.steps & NO_HELO:
             self.step(b"H", b"client.example.com\0")
