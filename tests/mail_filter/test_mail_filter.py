@@ -41,7 +41,7 @@ def test_verdicts_are_those_of_classify(box):
         assert re.fullmatch(
             rf"\w{{3}} [ \d]\d \d\d:\d\d:\d\d mail-filter\[\d+\]: 4Fx1: answer={answer}"
             rf" score={score} required={required} "
-            rf"model={model} reason=- by=process worker=- process=[012] ms=\d+ bytes={len(mail)}"
+            rf"model={model} rule=- reason=- by=process worker=- process=[012] ms=\d+ bytes={len(mail)}"
             r" begun=0 refused=0 "
             "deliver=headers sent",
             logged,
@@ -271,7 +271,7 @@ def test_help_and_version_end_with_0():
         assert done.returncode == 0 and done.stdout and not done.stderr
     assert done.stdout.decode() == f"mail-filter (sluice) {VERSION}\n"
     text = subprocess.run([FILTER, "-h"], capture_output=True).stdout.decode()
-    assert max(map(len, text.splitlines())) <= 80 and len(text.splitlines()) < 96
+    assert max(map(len, text.splitlines())) <= 80 and len(text.splitlines()) < 115
     source = (ROOT / "csrc/mail/filter/options.c").read_text()
     names = re.findall(r'\{"([a-z-]+)", [01], 0,', source)
     assert len(names) >= 20 and all(

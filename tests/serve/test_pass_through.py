@@ -16,6 +16,7 @@ import time
 import pytest
 from conftest import BIN, MEASURE, ROOT, run, shell
 
+from sluice.classify.classifier import Verdict
 from sluice.faults import Error
 from sluice.mail import headers
 from sluice.serve import pass_through
@@ -195,9 +196,10 @@ class Stub:
         self.hurt = hurt
 
     def ask(self, data):
-        return self.hurt()
+        self.hurt()
+        return Verdict()
 
-    def line(self, verdict):
+    def line(self, verdict, name=None):
         return b"yes 1.0000 0.5000 0123456789abcdef\n"
 
 

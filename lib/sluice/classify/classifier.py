@@ -50,6 +50,7 @@ class Verdict:
     reasons: problems found in a message (see sluice.mail, inputs.NO_TEXT), or None.
     used: the text that the prompt gets; two parts if its middle is dropped (see inputs.text).
     header: the header of a message, at most tokens.HEADER_BYTES, or None.
+    rule: name of the rule that gave the answer (ruled.py), or None: the model did.
     """
 
     answer: str
@@ -69,6 +70,7 @@ class Verdict:
     reasons: list[str] | None = None
     used: tuple[bytes, bytes | None]
     header: bytes | None = None
+    rule: str | None = None
 
 
 class _Text:
@@ -97,7 +99,9 @@ class Classifier:
     Learned of the same question before each text. signals: called with the header of a message,
     returns tokens that it has besides those of learn/tokens.py; None: no others. auto: an
     auto.Auto, or None.
-    n_to_sample: of so many texts more, set Verdict.begin_mass.
+    n_to_sample: of so many texts more, set Verdict.begin_mass. rules: a ruled.Ruled, or None.
+    authserv_ids: servers whose word about a message is trusted (mail/signals.py). users: the
+    learned_files.LearnedFiles of users, or None.
 
     Raises DataError or UnsupportedError for a model that is invalid or does not fit the question.
     """
@@ -130,6 +134,9 @@ class Classifier:
         self.asked_prior: Any = None
         self.prior: Any = None
         self.keeps_hidden, self.n_to_sample = False, 0
+        self.rules: Any = None
+        self.authserv_ids: tuple[str, ...] = ()
+        self.users: Any = None
         n_ctx = capacity.limit(m.hparams.n_ctx)
         self.orders = [
             Prompt(question, m.file, self._vocab, n_ctx, self.tree.depth, segments)
@@ -389,9 +396,15 @@ def ask_together(
 
     Yields, for each input, a Verdict for each of `classifiers`, or the DataError that the input is
     empty. The tokens of an input are processed once for all questions. Each Verdict has the same
-    bits as from the question alone.
+    bits as from the question alone. A message that a rule of the first question decides is not
+    read.
     """
-    return ask_texts(classifiers, [classifiers[0].tokenized(data) for data in inputs])
+    first = classifiers[0]
+    if not first.rules:
+        return ask_texts(classifiers, [first.tokenized(data) for data in inputs])
+    decided = [(data, first.rules.verdict(first, data)) for data in inputs]
+    rest = ask_texts(classifiers, [first.tokenized(data) for data, v in decided if not v])
+    return ([v] if v else next(rest) for _, v in decided)
 
 
 def ask_texts(

@@ -51,7 +51,8 @@ def verdict(v: "Verdict") -> "dict[str, Any]":
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
     p = {name: round(x, 6) for name, x in v.scores.items()}
     level = {} if v.level is None else {"level": round(v.level, 6)}
-    return {"answer": v.answer, "score": round(v.score, 6), **level, "p": p, **mass}
+    rule = {"rule": v.rule} if v.rule else {}
+    return {"answer": v.answer, "score": round(v.score, 6), **level, "p": p, **mass, **rule}
 
 
 def margin(v: "Verdict") -> float:

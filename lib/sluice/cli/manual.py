@@ -40,6 +40,7 @@ GROUPS += (
     "Evaluation",
     "Honest probabilities",
     "Calibration",
+    "Mail",
     "Cache",
     "Server",
     "General",

@@ -253,6 +253,58 @@ def receipt_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def mail_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: what a mail server adds to the question about a message."""
+    for decorate in (
+        option(
+            "--explain-header",
+            is_flag=True,
+            group="Mail",
+            help="Add what led to the answer, as fixed words and numbers: the header X-Spam-Explain"
+            " with --pass-through, words at the end of the line with --long.",
+        ),
+        option(
+            "--learned-by",
+            metavar="USER",
+            group="Mail",
+            help="With --learned-in: the calibration of USER, a name of at most 40 of a-z 0-9 . _"
+            " -; of anybody else, the one without these options.",
+        ),
+        option(
+            "--learned-in",
+            metavar="DIR",
+            group="Mail",
+            help="Calibrations of several users, DIR/USER/QUESTION.calibration. With --listen the"
+            " client names the user (mail-filter --learned-by recipient).",
+        ),
+        option(
+            "--client",
+            metavar="ADDRESS",
+            group="Mail",
+            help="IP address of the host that delivered the message, for --rules.",
+        ),
+        option(
+            "--authserv-id",
+            "authserv_ids",
+            multiple=True,
+            metavar="ID",
+            group="Mail",
+            help="Trust the Authentication-Results fields of this server: the name that they begin"
+            " with. Repeatable.",
+        ),
+        option(
+            "--rules",
+            metavar="FILE",
+            files=("yaml", "yml"),
+            group="Mail",
+            help="Allow and block lists by sender, domain, list or client: the first rule that"
+            " matches gives the answer, and the model is not asked.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def learning_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: --learn, --forget, --list-learned, --reset, --auto-learn, --calibration and
     --no-calibration.

@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     ),
 )
 @cli.texts_options
+@cli.mail_options
 @cli.why_options
 @cli.receipt_options
 @cli.learning_options
@@ -166,6 +167,12 @@ def main(
     head: bool,
     risk: float | None,
     fit_path: str | None,
+    rules: str | None,
+    authserv_ids: tuple[str, ...],
+    client: str | None,
+    learned_in: str | None,
+    learned_by: str | None,
+    explain_header: bool,
 ) -> None:
     """Classify a text with a language model.
 
@@ -232,6 +239,22 @@ def main(
       many of the texts would be right if each had not been learned. --auto-learn P also learns
       answers surer than P; they never count for more than the texts that you taught.
 
+      --rules reads allow and block lists of messages from a YAML file: a list `rules` with for each
+      rule its name (rule), an answer, and one or more of sender, domain, list-id, client and
+      authenticated. The first rule of which all conditions hold gives the answer, with
+      probability 1, and the model is not asked. The name of the rule is the word rule=NAME in
+      X-Spam-Status and at the end of --long, and "rule" in JSON. sender (ADDRESS, @DOMAIN with its
+      subdomains, or * and ? in either), domain and list-id are what the message says, so anybody
+      can forge them; "authenticated: true" also demands that a server named by --authserv-id found
+      the domain of From authenticated (dmarc=pass, or dkim=pass of that domain or one above).
+      client is an IP address or network: what the mail server names, or --client, or else the
+      address in the topmost Received field of a host listed under received-by. The file is read
+      again when it changes; it must not be writable by others.
+
+      --explain-header adds numbers and fixed words, no text of the message: log-odds of the first
+      answer by the model and by what the user taught (tokens), the number of texts taught, the
+      rule, and signals such as dkim:pass (of servers named by --authserv-id), list, reply-to:other.
+
       --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
       and every bit of the log probabilities. --verify RECEIPTS classifies the same texts again, by
       the same options, and prints for each NAME, "same", "differs" or "unknown" (no receipt of
@@ -278,7 +301,9 @@ def main(
 
       --listen keeps the model loaded and serves a Unix socket. A client connects, sends one
       message, half-closes and reads one line: that of --long, with yes, no or unsure as label, or
-      "error WORD". SIGHUP reloads question and model; SIGUSR1 prints counts and times to stderr;
+      "error WORD". A client may give its socket a name that asks for more (mail-filter does): the
+      calibration of a user (--learned-in), a client for --rules, why. SIGHUP reloads question,
+      model and rules; SIGUSR1 prints counts and times to stderr;
       SIGTERM ends.
 
     EXIT STATUS
@@ -346,6 +371,25 @@ def main(
         and (learn is not None or forget or auto_learn or calibration_file or fit_path),
         "--prior excludes --learn, --forget, --auto-learn, --calibration and --fit-file",
     )
+    cli.refuse(client and not rules, "--client: needs --rules")
+    cli.refuse(learned_by and not learned_in, "--learned-by: needs --learned-in")
+    cli.refuse(listen and (client or learned_by), "--client and --learned-by: not with --listen")
+    cli.refuse(
+        explain_header and not (long or pass_through),
+        "--explain-header: needs --pass-through or --long",
+    )
+    for name, value in ("rules", rules), ("learned_in", learned_in):
+        for others in (
+            dict(evaluate=evaluate, compare=compared),
+            dict(fit=fit),
+            dict(why=why, no_calibration=no_calibration and learned_in),
+            dict(learn=learn, verify=verify),
+            dict(forget=forget, receipt=receipt),
+            dict(prior=prior, save_prior=save_prior, auto_learn=auto_learn and learned_in),
+        ):
+            for other, given in others.items():
+                cli.only_one(**{name: value, other: given})
+        cli.refuse(value and len(asked) > 1, f"--{name.replace('_', '-')}: needs one question")
     named = None if answers is None else [word.strip() for word in answers.split(",")]
     cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
@@ -384,6 +428,11 @@ def main(
         fit_path=fit_path,
         prior=prior,
         auto_learn=auto_learn,
+        rules=rules,
+        authserv_ids=authserv_ids,
+        client=client,
+        learned_in=learned_in,
+        learned_by=learned_by,
     )
     if reset or list_learned:
         from ..learn import asked as learning
@@ -441,7 +490,7 @@ def main(
             worker.run(listen, permissions, load, workers, threads, verbose, stats)
         from ..serve import pass_through as passing
 
-        return passing.run(setup.classifier, auto_learn is not None)
+        return passing.run(setup.classifier, explain_header, auto_learn is not None)
     cli.refuse(why and (are_many or len(asked) > 1), "--why: one text, one question")
     if html:
         from ..classify import why_page
@@ -486,7 +535,9 @@ def main(
             fields["why"] = why_text.fields(explained, top)
         line = report.dump(fields)
     elif long:
-        line = c.line(v, v.answer)
+        from ..classify import further_words
+
+        line = further_words.line(c, v, data, explain_header, v.answer)
     else:
         line = panel.lines(verdicts)
         if explained:

@@ -14,7 +14,7 @@ import signal
 import time
 
 from .. import messages, stream
-from ..classify import inputs
+from ..classify import further_words, inputs
 from ..faults import IO_ERROR, Error
 from ..mail import headers
 from ..system.files import write_error
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = inputs.MAIL_BYTES
 SECONDS = 60  # for the verdict
-LINE_BYTES = 256
+LINE_BYTES = 512
 
 
-def run(load: "Callable[[], Classifier]", learns: bool = False) -> None:
-    """Read, classify with the Classifier that load() returns, write. learns: it has an auto.Auto,
-    whose work is waited for after that. Error 75: no space for the
+def run(load: "Callable[[], Classifier]", explain: bool = False, learns: bool = False) -> None:
+    """Read, classify with the Classifier that load() returns, write. explain: add X-Spam-Explain.
+    learns: it has an auto.Auto, whose work is waited for after that. Error 75: no space for the
     message; OSError: it cannot be read or written.
     """
     mail = read(0)
     line, end = b"error empty", lambda: None
     if mail:
-        line, end = classify(memoryview(mail)[: inputs.MAIL_BYTES], load, learns)
+        line, end = classify(memoryview(mail)[: inputs.MAIL_BYTES], load, explain, learns)
     try:
         head, n_read = headers.beginning(mail, headers.headers(line))
         stream.write_all(1, head)
@@ -84,12 +84,15 @@ def _write(spool: "Any", data: bytes) -> None:
 
 
 def classify(
-    data: bytes | memoryview, load: "Callable[[], Classifier]", learns: bool = False
+    data: bytes | memoryview,
+    load: "Callable[[], Classifier]",
+    explain: bool = False,
+    learns: bool = False,
 ) -> "tuple[bytes, Callable[[], None]]":
     """Classify a message in a child process, within SECONDS.
 
-    Returns the line of a worker (connection.py), without its newline, and a function that ends the
-    child; with `learns`, when the child has learned, or after SECONDS.
+    Returns the line of a worker with further words (connection.py), without its newline, and a
+    function that ends the child; with `learns`, when the child has learned, or after SECONDS.
     """
     nothing: Callable[[], None] = lambda: None
     reader, writer = os.pipe()
@@ -99,7 +102,7 @@ def classify(
         messages.say(f"not classified: {e.strerror}")
         return b"error memory", nothing
     if not pid:
-        _answer(data, load, writer)
+        _answer(data, load, explain, writer)
     os.close(writer)
     line, end = b"", time.monotonic() + SECONDS
     # not select(2), which fails for descriptors from 1024 on: many may have been inherited
@@ -140,18 +143,22 @@ def _wait(pid: int, reader: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _answer(data: bytes | memoryview, load: "Callable[[], Classifier]", writer: int) -> "NoReturn":
+def _answer(
+    data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool, writer: int
+) -> "NoReturn":
     """The child: never returns."""
     try:
         signal.alarm(2 * SECONDS)  # where the parent was killed
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        _write_line(data, load, writer)
+        _write_line(data, load, explain, writer)
     finally:
         os._exit(0)
 
 
-def _write_line(data: bytes | memoryview, load: "Callable[[], Classifier]", writer: int) -> None:
-    line, learn = _line(data, load)
+def _write_line(
+    data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool, writer: int
+) -> None:
+    line, learn = _line(data, load, explain)
     os.write(writer, line)
     try:
         learn()
@@ -160,17 +167,19 @@ def _write_line(data: bytes | memoryview, load: "Callable[[], Classifier]", writ
 
 
 def _line(
-    data: bytes | memoryview, load: "Callable[[], Classifier]"
+    data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool
 ) -> "tuple[bytes, Callable[[], None]]":
     """The line, and a function to call when it is written."""
     stage = "model"
     try:
         classifier = load()
         stage = "input"
-        v = classifier.ask(bytes(data))
+        message = bytes(data)
+        v = classifier.ask(message)
         from ..learn import asked
 
-        return classifier.line(v), lambda: asked.keep(classifier, v)
+        line = further_words.line(classifier, v, message, explain)
+        return line, lambda: asked.keep(classifier, v)
     except MemoryError:
         stage, why = "memory", "out of memory"
     except ImportError as e:  # a library that is there could not be mapped

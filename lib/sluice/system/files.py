@@ -295,8 +295,11 @@ def open_trusted(path: str, owner: int | None = None) -> int:
     could have written.
 
     Returns a read-only descriptor. DataError for a symbolic link, a file of another kind or
-    owner, or one that its group or others can write. OSError if it cannot be opened.
+    owner, or one that its group or others can write. OSError if it cannot be opened. A below.Below
+    is opened by its own rules.
     """
+    if not isinstance(path, str) and hasattr(path, "open_trusted"):
+        return int(path.open_trusted())
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as e:
