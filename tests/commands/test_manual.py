@@ -109,6 +109,7 @@ def files(tmp_path_factory):
             (d / box / kind).mkdir(parents=True)
     shutil.copy2(d / "mail.eml", d / "Maildir" / "cur" / "1.host:2,S")
     shutil.copy2(ROOT / "tests" / "mails" / "ham-mutt.eml", d / "Maildir" / "cur" / "2.host:2,S")
+    shutil.copy2(d / "mail.eml", d / "Maildir" / ".Junk" / "cur" / "3.host:2,S")
     (d / "tickets.csv").write_text(
         "id,body\n" + "".join(f"{i},I was charged {i} times.\n" for i in range(8))
     )

@@ -208,6 +208,35 @@ def test_a_classifier_is_compared_with_what_was_learnt(models, q, labelled, tmp_
     assert found["difference"]["brier"]["value"] != 0
 
 
+def test_learned_texts_are_classified_as_if_they_had_not_been(models, tmp_path):
+    """Else a user who evaluates on what was learned would see no error, whatever was learned."""
+    q, path = tmp_path / "q.yaml", tmp_path / "mine.calibration"
+    q.write_text("type: yesno\nquestion: Is it?\n")
+    rows = [f"text {word} {i}" for i, word in enumerate(WORDS[:4])]
+    for i, text in enumerate(rows):  # at random: nothing but the text itself tells its answer
+        label = "yes" if i % 2 else "no"
+        done = classify(
+            models, "-q", q, "--calibration", path, "--learn", label, input=text.encode()
+        )
+        assert done.returncode == 0, done.stderr
+    data = tmp_path / "texts.jsonl"
+    lines = [{"text": t, "answer": "yes" if i % 2 else "no"} for i, t in enumerate(rows)]
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = figures(models, "-q", q, "--calibration", path, data)
+    assert found["learned"] == 4
+    done = classify(models, "-q", q, "--calibration", path, "--evaluate", data)
+    assert b"4 texts, 4 of them learned: each is classified as if it had not" in done.stdout
+    plain = figures(models, "-q", q, "--no-calibration", data)
+    assert plain["learned"] == 0
+    sure = [
+        json.loads(
+            classify(models, "-q", q, "--calibration", path, "--json", input=t.encode()).stdout
+        )
+        for t in rows
+    ]
+    assert all(x["taught"] for x in sure) and found["coverage"]["value"] < 1
+
+
 def test_two_wordings_without_files_are_compared(models, labelled):
     labelled.write_text(labelled.read_text().replace("spam", "yes").replace("ham", "no"))
     argv = ("--answers", "yes,no", labelled)

@@ -353,3 +353,19 @@ def test_file_of_another_user_is_read_if_it_is_expected(tmp_path, monkeypatch):
     assert opened._map is None and len(learned.sections(path, opened)) == 1
     with pytest.raises(DataError, match="is owned by user"):
         layout.Opened(path, owner=me + 7)
+
+
+@settings(max_examples=40)
+@given(taught_texts.filter(bool), st.data())
+def test_evidence_without_itself_is_that_of_a_file_without_it(tmp_path_factory, texts, draw):
+    texts = dict(texts)
+    one = draw.draw(st.sampled_from(sorted(texts)))
+    folder = tmp_path_factory.mktemp("book")
+    lessons = {i: lesson(i, label, k=3) for i, label in texts.items()}
+    whole = section_of(write(folder / "whole", dumped(list(lessons.values()), 3)))
+    others = [x for i, x in lessons.items() if i != one]
+    if not others:
+        return
+    rest = section_of(write(folder / "rest", dumped(others, 3)))
+    words = lessons[one].words.split("\n")
+    assert whole.evidence(words, texts[one])[0] == rest.evidence(words)[0]

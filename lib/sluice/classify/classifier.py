@@ -39,6 +39,7 @@ class Verdict:
     log_p: uncalibrated log probabilities (nats) in the order of the labels.
     learned: the learned.Section in use; None: the question's calibration alone.
     taught: the label that the user gave to this text, or None. The answer is this one.
+    is_left_out: the text was learned, and is classified as if it had not been.
     calibration: [scale, *biases] that make the scores of log_p, the evidence of the user's tokens
     in the biases; not of a taught text.
     n_tokens: tokens of prompt and input.
@@ -60,6 +61,7 @@ class Verdict:
     log_p: list[float]
     learned: "Section | None"
     taught: str | None
+    is_left_out: bool = False
     calibration: list[float]
     n_tokens: int
     n_reused: int
@@ -98,7 +100,7 @@ class Classifier:
     priors.Prior in use, or None. keeps_hidden: set Verdict.hidden. learned: may be set to another
     Learned of the same question before each text. signals: called with the header of a message,
     returns tokens that it has besides those of learn/tokens.py; None: no others. auto: an
-    auto.Auto, or None.
+    auto.Auto, or None. leaves_out: a learned text is classified as if it had not been learned.
     n_to_sample: of so many texts more, set Verdict.begin_mass. rules: a ruled.Ruled, or None.
     authserv_ids: servers whose word about a message is trusted (mail/signals.py). users: the
     learned_files.LearnedFiles of users, or None.
@@ -122,6 +124,7 @@ class Classifier:
     ) -> None:
         self.learned, self.question = learned, question
         self.signals: Callable[[bytes], set[str]] | None = None
+        self.leaves_out = False
         self.auto: Auto | None = None
         self.as_mail, self._with_mass = as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
@@ -323,14 +326,13 @@ class Classifier:
 
     def _use_learned(self, v, section):
         """Set calibration and taught of `v` by what was learned."""
-        joint = section.joint
-        bias = joint.bias
+        joint, label = section.joint, section.label(v.used)
+        bias, v.is_left_out = joint.bias, label is not None and self.leaves_out
         if section.has_evidence:
-            t, _ = section.evidence(self.words_of(v))
+            t, _ = section.evidence(self.words_of(v), label if v.is_left_out else None)
             bias = [b + joint.trust * x for b, x in zip(bias, t)]
         v.calibration = [joint.scale, *bias]
-        label = section.label(v.used)
-        if label is not None:
+        if label is not None and not v.is_left_out:
             v.taught = list(self.question.answers)[label]
 
     def line(self, v: "Verdict", name: str | None = None) -> bytes:

@@ -503,7 +503,7 @@ def main(
         key = receipts.read_key(receipt_key)
         log = receipts.Log(receipt, key) if receipt else None
     questions = setup.questions()
-    cli.refuse(len(questions) > 1 and (long or learns), "--long, --learn, --forget: one question")
+    cli.refuse(len(questions) > 1 and (long or learns), "--long, --learn: need one question")
     cli.refuse(len(questions) > 1 and save_prior, "--save-prior: needs one question")
     if verify:
         return _verify(texts, setup.panel(questions), verify, key, verbose)

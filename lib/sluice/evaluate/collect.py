@@ -50,12 +50,14 @@ class Mistake(NamedTuple):
 
 class Collected(NamedTuple):
     """outcomes: one for each classifier, of the same texts in the same order. mistakes: of the
-    first classifier, the worst first. n_bad: texts that could not be classified.
+    first classifier, the worst first. n_bad: texts that could not be classified. n_learned: texts
+    that were learned, and are classified as if they had not been.
     """
 
     outcomes: list[Outcome]
     mistakes: list[Mistake]
     n_bad: int
+    n_learned: int
 
 
 def collect(
@@ -78,9 +80,10 @@ def collect(
     answered = [array("l") for _ in panels]
     p = [array("d") for _ in panels]
     worst = _Worst(panels[0].is_mail)
-    n_bad = 0
+    n_bad = n_learned = 0
     for panel in panels:
         panel.prepare()
+        panel.first.leaves_out = True
     for examples in labelled:
         found = [many.found_of(panel, examples) for panel in panels]
         for example, *several in zip(examples, *found):
@@ -90,6 +93,7 @@ def collect(
                 say(writers.why(example, errors[0]))
                 continue
             verdicts = [x[0] for x in several]
+            n_learned += any(v.is_left_out for v in verdicts)
             right.append(names.index(example.answer))
             if see:
                 see(example.data, verdicts[0], right[-1])
@@ -107,7 +111,7 @@ def collect(
         Outcome(np.array(rows, float).reshape(len(right), -1), correct, np.array(a, np.int64))
         for rows, a in zip(p, answered)
     ]
-    return Collected(outcomes, worst.sorted(), n_bad)
+    return Collected(outcomes, worst.sorted(), n_bad, n_learned)
 
 
 def same_answers(question: Question, other: Question) -> list[str]:

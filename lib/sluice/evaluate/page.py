@@ -162,6 +162,8 @@ def _head(r):
     lines = [f"{terminal.counted(r.n_texts, 'text')}"]
     if r.n_bad:
         lines[0] += f"; {r.n_bad} more could not be classified"
+    if r.n_learned:
+        lines[0] += f"; {r.n_learned} were learned: each is classified as if it had not been"
     per_answer = [
         f"{n} {name}" for name, n in zip(r.answers, r.n_per_answer) if len(r.answers) <= MAX_COLUMNS
     ]

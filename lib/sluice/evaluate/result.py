@@ -57,6 +57,7 @@ class Result:
     ) -> None:
         self.answers, self.systems, self.outcomes = answers, systems, collected.outcomes
         self.mistakes, self.n_bad, self.curve = collected.mistakes, collected.n_bad, curve
+        self.n_learned = collected.n_learned
         first = self.outcomes[0]
         self.n_texts = first.n
         self.n_per_answer = [int((first.right == a).sum()) for a in range(len(answers))]
@@ -97,6 +98,7 @@ def as_json(r: Result) -> dict[str, Any]:
     found = {
         "n": r.n_texts,
         "bad": r.n_bad,
+        "learned": r.n_learned,
         "interval": {
             "level": bootstrap.LEVEL,
             "resamples": bootstrap.RESAMPLES,

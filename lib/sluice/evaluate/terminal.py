@@ -109,6 +109,8 @@ def remarks(r: Result) -> list[str]:
 
 def _head(r):
     lines = [counted(r.n_texts, "text") + (f", {r.n_bad} not classified" if r.n_bad else "")]
+    if r.n_learned:
+        lines[0] += f", {r.n_learned} of them learned: each is classified as if it had not been"
     return lines + [system_line(r, i) for i in range(len(r.systems))]
 
 

@@ -61,6 +61,7 @@ MAGIC_1 = b"#calibration 1 "
 HEAD = struct.Struct("<16s16sQIII12s")
 ENTRY = struct.Struct("<8s8sIIIII28s")
 MAX_BYTES = 20 << 20
+MAX_KEPT = 300  # tokens of a text
 MAX_TEXTS = 20000
 MAX_SECTIONS = 16
 MAX_ANSWERS = 255
@@ -91,6 +92,17 @@ class Salted:
             digest = number(h.digest(), "little")
             found.append(digest | 1 if kinds.is_of_sender(token) else digest & ~1)
         return found
+
+    def kept(self, words: "Iterable[str]") -> list[int]:
+        """Return the digests of the tokens that are kept of a text, ascending: those of its header,
+        then those with the smallest digests, MAX_KEPT in all.
+        """
+        from . import tokens as kinds
+
+        words = list(words)
+        first = sorted(set(self.tokens(w for w in words if kinds.is_of_header(w))))
+        more = set(self.tokens(w for w in words if not kinds.is_of_header(w)))
+        return sorted((first + sorted(more.difference(first)))[:MAX_KEPT])
 
     def text(self, name: bytes) -> int:
         """Return the digest of the text with this `name`."""

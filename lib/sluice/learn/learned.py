@@ -160,14 +160,22 @@ class Section:
         label: int = self._labels[i]
         return label if label < self._k else None
 
-    def evidence(self, words: "Iterable[str]") -> tuple[list[float], dict[str, list[float]]]:
+    def evidence(
+        self, words: "Iterable[str]", own: int | None = None
+    ) -> tuple[list[float], dict[str, list[float]]]:
         """Return (t, weights) of the tokens of a text.
+
+        own: index of the answer that was learned for this text, to get the evidence as if it had
+        not been.
 
         t: the evidence for each answer, [k], its sum 0. weights: {token: what it adds to t}, of the
         tokens that taught texts have.
         """
         pairs, totals, k, m = self._pairs, self._totals, self._k, len(self._pairs)
         counts, known, of_sender, words = [], [], [], list(words)
+        kept = set() if own is None else set(self.salted.kept(words))
+        if own is not None:
+            totals = [n - (a == own) for a, n in enumerate(totals)]
         for word, digest in zip(words, self.salted.tokens(words)):
             row, i = None, bisect_left(pairs, digest << 32)
             while i < m and (pair := pairs[i]) >> 32 == digest:
@@ -176,6 +184,8 @@ class Section:
                 if answer >= k or row[answer]:  # of a damaged file
                     break
                 row[answer] = pair & layout.MAX_COUNT
+            if row and own is not None and digest in kept:
+                row[own] = max(0, row[own] - 1)
             if row and any(row):
                 counts.append(row)
                 known.append(word)
