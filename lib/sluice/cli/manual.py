@@ -39,7 +39,7 @@ GROUPS += (
     "Receipts",
     "Evaluation",
     "Honest probabilities",
-    "Calibration",
+    "Learning",
     "Cache",
     "Server",
     "General",
