@@ -453,7 +453,10 @@ def main(
         key = receipts.read_key(receipt_key)
         log = receipts.Log(receipt, key) if receipt else None
     questions = setup.questions()
-    cli.refuse(len(questions) > 1 and (long or learns), "--long, --learn, --forget: one question")
+    cli.refuse(
+        len(questions) > 1 and (long or learns or auto_learn is not None),
+        "--long, --learn, --forget and --auto-learn: need one question",
+    )
     cli.refuse(len(questions) > 1 and save_prior, "--save-prior: needs one question")
     if verify:
         return _verify(texts, setup.panel(questions), verify, key, verbose)
