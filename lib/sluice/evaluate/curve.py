@@ -77,6 +77,14 @@ def sizes(text: str) -> list[int]:
     return found
 
 
+def check(numbers: Sequence[int], n: int) -> None:
+    """Raise DataError if not one of n texts is left to test after the largest of `numbers`."""
+    if numbers[-1] >= n:
+        raise data_error(
+            "--curve", f"{numbers[-1]} texts to teach of {n}: others must be left to test"
+        )
+
+
 class Collector:
     """What the curve needs of texts that are classified one after the other.
 
@@ -133,10 +141,7 @@ class Collector:
         if there are not more texts than the largest number.
         """
         n = len(self._labels)
-        if numbers[-1] >= n:
-            raise data_error(
-                "--curve", f"{numbers[-1]} texts to teach of {n}: others must be left to test"
-            )
+        check(numbers, n)
         points = []
         for number in numbers:
             rows: dict[str, list[tuple[float, float]]] = {}

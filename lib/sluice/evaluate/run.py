@@ -61,6 +61,8 @@ def run(
     for other in questions[1:]:
         collect.same_answers(questions[0], other)
     labelled = read(questions[0])
+    if sizes and labelled.n is not None:  # else when all are classified
+        curve.check(sizes, labelled.n)
     if html is not None:
         page.check(html, [*labelled.paths, *([compared] if compared else [])])
     panels = []

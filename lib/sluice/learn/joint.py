@@ -4,14 +4,14 @@
 
 log_p are the model's log probabilities before calibration, t is of evidence.py. scale, bias and
 trust are fitted to the taught texts: penalized maximum likelihood, which is convex, by Newton's
-method. The penalty is a Gaussian prior, whose means are the question's calibration and TRUST; so
-few texts move little, and the data decide from some dozens on. A model that is mostly right keeps
-its weight; one that knows nothing of the user's mail loses it to the tokens.
+method. The penalty is a Gaussian prior around the question's calibration and TRUST; so few texts
+move little, and the data decide from some dozens on. A model that is mostly right keeps its weight;
+one that knows nothing of the user's mail loses it to the tokens.
 
 How free each is depends on how balanced the texts are. Texts with one answer alone teach a bias
 nothing but that this answer exists; it would give it to every text, and scale and trust would
 follow. So all three then hardly move, and what was taught speaks through the tokens that name a
-sender. See `deviations`.
+sender. See `prior`.
 
 Source: Platt 1999; a fit of log probabilities and evidence together is stacking (Wolpert 1992), for
 which the evidence of a taught text must not count the text itself (`evidence.taught`).
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-# prior: means and deviations, from curves of simulated users (lib/spam_training/README.md)
-TRUST = 1.0  # per nat of evidence
-# deviations: of texts with one answer alone, of balanced ones without end
+# The prior, from curves of simulated users (lib/spam_training/README.md). Of each pair the first is
+# for texts with one answer alone, where senders alone speak, the second for balanced ones.
+TRUST = 1.0, 0.5  # mean, per nat of evidence
+# deviations
 FREE_SCALE = 0.05, 0.6  # as a share of the question's scale
 FREE_TRUST = 0.2, 2.0
-FREE_BIAS = 0.15, 1.5  # nats
+FREE_BIAS = 0.15, 1.0  # nats
 # balanced texts at which the deviation is half way: some of each answer show whether model and
 # tokens are right, more show where the answers part
 HALF_FREE, HALF_FREE_BIAS = 1.0, 10.0
@@ -56,20 +57,29 @@ def apply(joint: Joint, log_p: "Sequence[float]", t: "Sequence[float]") -> list[
     ]
 
 
-def deviations(totals: "Sequence[int]") -> list[float]:
-    """Return the deviations of the prior of [scale (as a share of its mean), trust, *biases].
+def prior(
+    totals: "Sequence[int]", scale: float, bias: "Sequence[float]"
+) -> tuple[list[float], list[float]]:
+    """Return (means, deviations) of [scale, trust, *biases].
 
-    totals: int [k], texts by answer. Balanced, for a bias, is the harmonic mean of the number of
-    texts with its answer and of that of all others; for scale and trust that of the most frequent
-    answer.
+    totals: int [k], texts by answer. scale, bias: the question's. Balanced, for a bias, is the
+    harmonic mean of the number of texts with its answer and of that of all others; for scale and
+    trust that of the most frequent answer.
     """
     n_all = sum(totals)
-    mean = lambda n: 2 / (1 / n + 1 / (n_all - n)) if 0 < n < n_all else 0.0
+    balanced = lambda n: 2 / (1 / n + 1 / (n_all - n)) if 0 < n < n_all else 0.0
     between = lambda ends, share: ends[0] + (ends[1] - ends[0]) * share
-    shares = [mean(n) / (mean(n) + HALF_FREE_BIAS) for n in totals]
-    share = mean(max(totals)) / (mean(max(totals)) + HALF_FREE)
-    both = [between(FREE_SCALE, share), between(FREE_TRUST, share)]
-    return both + [between(FREE_BIAS, x) for x in shares]
+    most = balanced(max(totals))
+    share = most / (most + HALF_FREE)
+    shares = [balanced(n) / (balanced(n) + HALF_FREE_BIAS) for n in totals]
+    return (
+        [scale, between(TRUST, share), *bias],
+        [
+            between(FREE_SCALE, share) * scale,
+            between(FREE_TRUST, share),
+            *(between(FREE_BIAS, x) for x in shares),
+        ],
+    )
 
 
 def fit(
@@ -94,9 +104,8 @@ def fit(
     order = np.lexsort((*t.T, *x.T, labels))
     x, t, labels = x[order], t[order], labels[order]
     x = np.maximum(x - x.max(1, keepdims=True), -CLIP)
-    mean = np.array([scale, TRUST, *bias])
-    deviation = np.array(deviations(np.bincount(labels, minlength=k).tolist()))
-    deviation[0] *= scale
+    totals = np.bincount(labels, minlength=k).tolist()
+    mean, deviation = (np.array(x) for x in prior(totals, scale, bias))
     objective = _Objective(x, t, labels, mean, deviation)
     w = _descend(objective, mean, [])
     if w[0] < 0 or w[1] < 0:  # the best allowed one is on an edge, by convexity
