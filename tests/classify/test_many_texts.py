@@ -348,6 +348,7 @@ def test_name_that_is_no_utf8_is_printed_as_it_is(tmp_path):
         (["--long", "--each", "line"], "--long"),
         (["--listen", "s", "--each", "line"], "--listen"),
         (["--pass-through", "--select", "yes"], "--pass-through"),
+        (["--learn", "yes", "--each", "line", "--select", "yes"], "--learn"),
         (["--state", "s", "--each", "line"], "--state: standard output must be a file"),
     ],
 )

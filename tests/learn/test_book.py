@@ -176,7 +176,7 @@ def test_kept_tokens_do_not_depend_on_order_and_have_the_header_first():
     found, _ = new()
     words = [f"word{i}" for i in range(1000)] + [f"x:{i}" for i in range(100)]
     kept = found.kept(words)
-    assert len(kept) == book.MAX_KEPT and kept.tolist() == found.kept(set(words)).tolist()
+    assert len(kept) == layout.MAX_KEPT and kept.tolist() == found.kept(set(words)).tolist()
     header = set(layout.Salted(SALT).tokens(f"x:{i}" for i in range(100)))
     assert header <= set(kept.tolist())
 

@@ -327,13 +327,13 @@ def main(
     EXAMPLES
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
-      classify --learn ham Maildir && classify --learn spam Maildir/.Junk
       classify --select yes -0 Maildir | xargs -0 mv -t Maildir/.Junk/cur
+      classify --learn ham Maildir && classify --learn spam Maildir/.Junk
       classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
       classify -m m.gguf -q urgent --each line --select yes <log || echo none
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
       classify --evaluate --html report.html spam=Maildir/.Junk ham=Maildir
-      classify --evaluate --curve 10,50,200 spam=Maildir/.Junk ham=Maildir
+      classify --evaluate --curve 10,20 spam=Maildir/.Junk ham=Maildir
       classify -m m.gguf -q team.yaml --prior texts --csv body tickets.csv
       classify -m m.gguf -q team.yaml --fit labelled.jsonl
 
@@ -503,7 +503,10 @@ def main(
         key = receipts.read_key(receipt_key)
         log = receipts.Log(receipt, key) if receipt else None
     questions = setup.questions()
-    cli.refuse(len(questions) > 1 and (long or learns), "--long, --learn: need one question")
+    cli.refuse(
+        len(questions) > 1 and (long or learns or auto_learn is not None),
+        "--long, --learn, --forget and --auto-learn: need one question",
+    )
     cli.refuse(len(questions) > 1 and save_prior, "--save-prior: needs one question")
     if verify:
         return _verify(texts, setup.panel(questions), verify, key, verbose)
