@@ -17,9 +17,10 @@ import click
 import numpy as np
 
 from sluice import cli
-from sluice.classify import classifier, question
+from sluice.classify import classifier
 from sluice.evaluate import curve
 from sluice.faults import USAGE, Error
+from sluice.question import question
 
 from . import corpora, near_duplicates, prepare, texts
 from .options import SETTINGS, corpora_argument, model_option, question_option

@@ -11,13 +11,13 @@ from classify_call import ALIKE, TEXT, classify, opened, question, tree_of, writ
 from conftest import SPAM_MODEL, find_data, run, shell
 
 from sluice import gguf, stream
-from sluice.classify.answers import MAX_NODES, Tree, calibrated, log_sum
 from sluice.classify.classifier import Classifier
-from sluice.classify.question import Question
 from sluice.faults import Error
 from sluice.grammar import matcher as grammar
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
+from sluice.question.answers import MAX_NODES, Tree, calibrated, log_sum
+from sluice.question.question import Question
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -16,9 +16,9 @@ from chat_model import write_chat_model
 from classify_call import TEXT, classify, jsonl, opened, question, run_measured, write_question
 from conftest import START, run, shell
 
-from sluice.classify import inputs
 from sluice.classify.classifier import Classifier
 from sluice.faults import Error
+from sluice.texts import inputs
 
 pytestmark = pytest.mark.usefixtures("home")
 

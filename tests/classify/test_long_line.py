@@ -8,7 +8,7 @@ from conftest import BIN, run
 from worker_process import DATA, ENV, MAILS
 
 from sluice import gguf
-from sluice.classify import question
+from sluice.question import question
 
 
 def test_long_line_has_the_score_of_the_first_answer(tmp_path):

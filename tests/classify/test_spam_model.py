@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, run, sets_here
 
 from sluice import gguf
-from sluice.classify import question
+from sluice.question import question
 
 DATA = ROOT / "lib" / "sluice" / "data"
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))

@@ -22,7 +22,7 @@ from readme_pages import NAMES, PAGES, block, blocks, commands
 from tiny_model import write_model
 
 from sluice import yamlfile
-from sluice.classify import question
+from sluice.question import question
 
 ((IF, _),) = commands(block("README.md", "if"))
 LOOP = "".join(command + "\n" for command, _ in commands(block("README.md", "loop")))

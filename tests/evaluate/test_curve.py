@@ -10,11 +10,11 @@ import pytest
 from classify_call import classify, write_models, write_question
 from conftest import run
 
-from sluice.classify import question
 from sluice.classify.classifier import Classifier
 from sluice.evaluate import curve
 from sluice.faults import Error
 from sluice.learn import learned, teach
+from sluice.question import question
 
 THEMES = {
     "spam": "winner prize claim lottery casino bonus discount cheap offer".split(),

@@ -7,8 +7,8 @@ import pytest
 from classify_call import classify, write_models, write_question
 from conftest import ROOT, run
 
-from sluice.classify import question
 from sluice.classify.classifier import Classifier
+from sluice.question import question
 
 WORDS = "meeting numbers friends lunch money winner prize hello urgent report".split()
 ANSWERS = {"yes": ["yes"], "no": ["no"]}

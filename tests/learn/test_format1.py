@@ -7,11 +7,12 @@ from conftest import ROOT
 from learn_files import HAM, SPAM
 
 from sluice import gguf
-from sluice.classify import calibration, inputs, question
-from sluice.classify.answers import calibrated
 from sluice.classify.setup import Setup
 from sluice.faults import DataError
 from sluice.learn import book, format1, layout
+from sluice.question import calibration, question
+from sluice.question.answers import calibrated
+from sluice.texts import inputs
 
 ABOUT_SPAM = question.read(str(ROOT / "configs" / "spam.yaml"))
 FITTED = [1.25, 0.75, -0.125]

@@ -13,8 +13,8 @@ from conftest import BIN, ROOT, run
 from learn_files import HAM, MAILS, SPAM
 
 from sluice import gguf
-from sluice.classify import question
 from sluice.learn import learned
+from sluice.question import question
 
 ABOUT_SPAM = question.read(str(ROOT / "configs" / "spam.yaml"))
 HAMS = [p for p in MAILS if p.stem.startswith("ham")]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.classify import inputs
 from sluice.learn import tokens
+from sluice.texts import inputs
 
 MAIL = b"""Received: from mx.birds.example (mx.birds.example [192.0.2.7])
 \tby mail.home.example with ESMTP id 4711; Thu, 26 Nov 2026 10:00:00 +0000

@@ -18,9 +18,9 @@ import zlib
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "lib"))
-from sluice.classify import inputs
 from sluice.learn import book as books
 from sluice.learn import layout, learned, tokens
+from sluice.texts import inputs
 
 RUNS = 30
 MODEL, QUESTION = b"\1" * 8, b"\2" * 8

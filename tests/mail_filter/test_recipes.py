@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from conftest import BIN, ROOT
 
-from sluice.classify import question
 from sluice.mail import headers
+from sluice.question import question
 
 pytestmark = pytest.mark.full
 

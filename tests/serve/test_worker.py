@@ -35,8 +35,8 @@ from worker_process import (
 )
 
 from sluice.bench import shapes
-from sluice.classify import question
 from sluice.classify.classifier import Classifier
+from sluice.question import question
 from sluice.serve import connection
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

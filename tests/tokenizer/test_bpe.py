@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from test_vocab import cases, decode
 
 from sluice import gguf
-from sluice.classify import answers
 from sluice.faults import BAD_DATA, UNSUPPORTED, Error
 from sluice.grammar import matcher as grammar
 from sluice.kernels import ffi, lib
+from sluice.question import answers
 from sluice.tokenizer import bpe
 from sluice.tokenizer.vocabulary import Vocab
 

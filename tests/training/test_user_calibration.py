@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from conftest import ROOT
 
-from sluice.classify import question
+from sluice.question import question
 
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
 

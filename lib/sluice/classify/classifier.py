@@ -8,11 +8,12 @@ from ..kvcache.snapshot import Snapshot
 from ..model import packed
 from ..model.model import Model
 from ..model.packed import Part
+from ..question import kinds, orders
+from ..question.answers import Tree, calibrated, log_sum
+from ..question.prompt import Prompt
+from ..question.question import UNSURE
+from ..texts import inputs
 from ..tokenizer.vocabulary import Vocab
-from . import inputs, kinds, orders
-from .answers import Tree, calibrated, log_sum
-from .prompt import Prompt
-from .question import UNSURE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

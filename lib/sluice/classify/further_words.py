@@ -8,7 +8,7 @@ by the question's own calibration, and what the user's adds; "none" if a rule de
 of the user's calibration. signals: mail/signals.py. csrc/mail/marking.c makes headers of them.
 """
 
-from .answers import log_sum
+from ..question.answers import log_sum
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..question.question import Question
     from .classifier import Classifier, Verdict
-    from .question import Question
 
 
 class Ruled:
@@ -34,7 +34,7 @@ class Ruled:
 
     def verdict(self, c: "Classifier", data: bytes) -> "Verdict | None":
         """Return the Verdict on a message if a rule matches it, else None."""
-        from . import kinds
+        from ..question import kinds
         from .classifier import Verdict
 
         rule = self._file.current().match(data, self.client)

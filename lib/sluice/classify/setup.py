@@ -10,10 +10,10 @@ import os
 from ..faults import USAGE, Error
 from ..learn import place
 from ..messages import say as to_stderr
+from ..question.question import Question, find, model_path, read_all
 from ..system import cache_directory
-from . import inputs
+from ..texts import inputs
 from .classifier import Classifier
-from .question import Question, find, model_path, read_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Setup:
         cache = None if self._no_cache else self._cache_dir or cache_directory.home()
         self._directory = cache_directory.usable(cache)
         if self._answers is not None:
-            from . import kinds
+            from ..question import kinds
 
             text = self._asked[0]
             return [Question(kinds.ad_hoc(text, self._answers), "-q", AD_HOC)]
@@ -171,7 +171,7 @@ class Setup:
             c.users = LearnedFiles(directory, self._say)
             c.learned = c.users.of(c, user)
         if self._prior is not None or q.prior and not c.fitted:
-            from . import priors
+            from ..probability import priors
 
             c.asked_prior = priors.parse(self._prior, q) if self._prior is not None else q.prior
             priors.prepare(c, c.asked_prior)
@@ -204,7 +204,7 @@ class Setup:
         path = None if self._ignores_fit else self.fit_path(c.question)
         if not path or not self._fit_path and not os.path.lexists(path):
             return
-        from . import fit_file
+        from ..probability import fit_file
 
         fit_file.use(c, path)
         if c.head:  # what was learned is joined with log probabilities

@@ -464,7 +464,7 @@ def main(
     are_many = texts.are_many()
     setup = Setup(**options)
     if prior or save_prior:
-        from ..classify import priors
+        from ..probability import priors
 
         priors.check_options(prior, save_prior, are_many, bool(state_file))
     learns = None
@@ -493,12 +493,12 @@ def main(
         return passing.run(setup.classifier, explain_header, auto_learn is not None)
     cli.refuse(why and (are_many or len(asked) > 1), "--why: one text, one question")
     if html:
-        from ..classify import why_page
+        from ..why import page as why_page
 
         why_page.check(html, *files, model)
     log = key = None
     if receipt or verify:
-        from ..classify import receipts
+        from ..receipts import receipts
 
         key = receipts.read_key(receipt_key)
         log = receipts.Log(receipt, key) if receipt else None
@@ -533,7 +533,7 @@ def main(
 
         fields = report.of_all(panel, verdicts, True, ms)
         if explained:
-            from ..classify import why_text
+            from ..why import terminal as why_text
 
             fields["why"] = why_text.fields(explained, top)
         line = report.dump(fields)
@@ -544,7 +544,7 @@ def main(
     else:
         line = panel.lines(verdicts)
         if explained:
-            from ..classify import why_text
+            from ..why import terminal as why_text
 
             line += why_text.lines(explained, top, why_text.is_coloured(1))
     if html and explained:
@@ -562,7 +562,7 @@ def main(
 
 
 def _explain(c, data, counterfactual, spans):
-    from ..classify import why
+    from ..why import why
     from ..cli import progress
 
     with progress.shown("leaving out", len(data)) as advance:
@@ -609,7 +609,7 @@ def _learn(setup, texts, answer, as_json):
 
 
 def _verify(texts, panel, path, key, verbose):
-    from ..classify import verify
+    from ..receipts import verify
     from ..cli import progress
 
     with progress.Texts(texts.count) as bar:
@@ -636,7 +636,8 @@ def _evaluate(options, words, forms, as_json, html, compared, curve):
 
 
 def _fit(options, words, forms, how, as_json):
-    from ..classify import fits, report
+    from ..probability import fits
+    from ..classify import report
     from ..cli import progress
     from ..texts.labelled import Labelled
 

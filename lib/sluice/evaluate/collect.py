@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..classify import inputs, many, writers
+from ..classify import many, writers
 from ..faults import data_error
+from ..texts import inputs
 from .metrics import Outcome
 
 TYPE_CHECKING = False
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..classify.classifier import Verdict
     from ..classify.panel import Panel
-    from ..classify.question import Question
+    from ..question.question import Question
     from ..texts.labelled import Example, Labelled
 
 MAX_MISTAKES = 20

@@ -7,10 +7,10 @@ import os
 
 from .. import stream
 from ..classify import report
-from ..classify.question import Question, find
 from ..classify.setup import Setup
 from ..faults import Error, data_error, unsupported_error
 from ..jsonl import dump
+from ..question.question import Question, find
 from ..texts.labelled import Labelled
 
 TYPE_CHECKING = False

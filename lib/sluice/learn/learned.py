@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from ..classify.question import Question
     from ..gguf import File
+    from ..question.question import Question
 
 
 class Learned:
@@ -58,7 +58,7 @@ class Learned:
         return self._section
 
     def _read(self, file):
-        from ..classify import calibration
+        from ..question import calibration
 
         opened = layout.Opened(self.path, self._owner)
         question = bytes.fromhex(calibration.digest(self._question))

@@ -14,10 +14,11 @@ import signal
 import time
 
 from .. import messages, stream
-from ..classify import further_words, inputs
+from ..classify import further_words
 from ..faults import IO_ERROR, Error
 from ..mail import headers
 from ..system.files import write_error
+from ..texts import inputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

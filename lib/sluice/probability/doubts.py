@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .classifier import Verdict
-    from .panel import Panel
+    from ..classify.classifier import Verdict
+    from ..classify.panel import Panel
 
 # The mass costs a product with the whole output matrix a text: 5 ms for SmolLM2-135M, 20 ms for
 # Gemma 3 270M with its 262,144 tokens. So it is looked at in the first texts only.

@@ -12,12 +12,12 @@ from classify_call import classify, tree_of, write_question
 from conftest import run
 
 import sluice
-from sluice.classify import fit_file, fits, heads
 from sluice.classify.classifier import Classifier
-from sluice.classify.question import Question
 from sluice.faults import Error
 from sluice.kernels import ffi
 from sluice.learn import place
+from sluice.probability import fit_file, fits, heads
+from sluice.question.question import Question
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from classify_call import classify, opened, write_question
 
-from sluice.classify.doubts import Doubts
 from sluice.classify.panel import Panel
+from sluice.probability.doubts import Doubts
 
 pytestmark = pytest.mark.usefixtures("home")
 

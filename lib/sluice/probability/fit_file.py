@@ -27,14 +27,14 @@ from array import array
 
 from ..faults import NO_OUTPUT, data_error, printable
 from ..jsonl import BadLine, dump, load
+from ..question import calibration
 from ..system import files
-from . import calibration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .classifier import Classifier
+    from ..classify.classifier import Classifier
 
 VERSION = 1
 FIT = "fit"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from .classifier import Verdict
+    from ..classify.classifier import Verdict
 
 YESNO, CHOICE, SCORE = "yesno", "choice", "score"
 TYPES = {YESNO: YESNO, "noul": YESNO, CHOICE: CHOICE, SCORE: SCORE}

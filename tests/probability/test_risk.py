@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from sluice.classify import risk
+from sluice.probability import risk
 
 
 @pytest.mark.parametrize(

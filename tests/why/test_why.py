@@ -15,9 +15,11 @@ import pytest
 from classify_call import ALIKE, TEXT, classify, opened, run_measured, write_question
 from conftest import ROOT, run
 
-from sluice.classify import inputs, question, spans, why, why_page, why_text
 from sluice.classify.classifier import Classifier
 from sluice.faults import Error
+from sluice.question import question
+from sluice.texts import inputs
+from sluice.why import page, spans, terminal, why
 
 pytestmark = pytest.mark.usefixtures("home")
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
@@ -342,7 +344,7 @@ def test_colours_are_for_terminals_that_want_them(tmp_path):
     (tmp_path / "t").write_bytes(BUY)
     argv = ("--why",)
     on = coloured(argv, tmp_path / "t", TERM="xterm", NO_COLOR="")
-    assert why_text.GREEN.encode() in on and why_text.RESET.encode() in on
+    assert terminal.GREEN.encode() in on and terminal.RESET.encode() in on
     for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
         assert b"\033[" not in coloured(argv, tmp_path / "t", **{"TERM": "xterm", **env})
     assert (
@@ -359,9 +361,9 @@ def test_of_a_long_text_the_middle_is_one_span(models):
     assert w.verdict.cut and 3 <= at < len(w.effects) - 3 < 40
     assert w.spans.texts[:3] == lines[:3] and w.spans.texts[-3:] == lines[-3:]
     assert w.spans.n_unread == 400 - len(w.effects) + 1 and w.effects[at] == 0
-    shown = why_text.lines(w).decode().splitlines()[1:]
+    shown = terminal.lines(w).decode().splitlines()[1:]
     assert f"({w.spans.n_unread} lines in the middle, which the prompt leaves out)" in shown[at]
-    found = why_text.fields(w)["spans"][at]
+    found = terminal.fields(w)["spans"][at]
     assert found["text"] is None and found["left_out_by_prompt"] == w.spans.n_unread
 
 
@@ -369,7 +371,7 @@ def test_small_effects_have_small_bars(models):
     c = opened(models)
     w = why.explain(c, LINES)
     w.effects = [0.04, -0.5, 0.0, 3.0]
-    bars = [line.split()[1] for line in why_text.lines(w).decode().splitlines()[1:]]
+    bars = [line.split()[1] for line in terminal.lines(w).decode().splitlines()[1:]]
     assert [bar.count("#") for bar in bars] == [0, 2, 0, 10]
 
 
@@ -401,7 +403,7 @@ def test_page_is_private_escaped_and_the_same_each_time(tmp_path):
     text = path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
     assert page_of(tmp_path, name="again.html").read_text() == text
-    assert html.escape(why_page.POLICY) in text
+    assert html.escape(page.POLICY) in text
     body = text.partition("<body>")[2]
     tags = set(re.findall(r"</?([a-z0-9]+)", body))
     assert tags == {"main", "h1", "h2", "p", "b", "div", "mark", "table", "caption", "thead", "tbody",

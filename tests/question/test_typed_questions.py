@@ -13,11 +13,11 @@ from chat_model import write_chat_model
 from classify_call import TEXT, classify, opened
 
 from sluice import gguf
-from sluice.classify import kinds, prompt, question, templates
-from sluice.classify.answers import MAX_NODES
 from sluice.classify.classifier import Classifier, ask_together
-from sluice.classify.question import Question
 from sluice.faults import Error
+from sluice.question import kinds, prompt, question, templates
+from sluice.question.answers import MAX_NODES
+from sluice.question.question import Question
 from sluice.tokenizer.vocabulary import Vocab
 
 pytestmark = pytest.mark.usefixtures("home")

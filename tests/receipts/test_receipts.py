@@ -15,7 +15,7 @@ from chat_model import write_chat_model
 from classify_call import classify, opened, write_question
 from conftest import BIN, ROOT, run, sets_here
 
-from sluice.classify import receipts
+from sluice.receipts import receipts
 
 pytestmark = pytest.mark.usefixtures("home")
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))

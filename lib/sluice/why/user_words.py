@@ -5,14 +5,14 @@ evidence. `together` is the effect of all of them; it is what learning added bes
 the bias of the fit.
 """
 
-from .answers import log_sum
+from ..question.answers import log_sum
 from .visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .classifier import Classifier, Verdict
+    from ..classify.classifier import Classifier, Verdict
 
 N_SHOWN = 10  # unless --top says otherwise
 MAX_SHOWN = 60  # characters of a word

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf, yamlfile
-from sluice.classify import prompt, question, templates
 from sluice.faults import Error
 from sluice.kernels import lib
+from sluice.question import prompt, question, templates
 from sluice.tokenizer import vocabulary
 
 GOOD = """\

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from sluice.classify import fitting, heads
 from sluice.kernels import ffi
 from sluice.model.forward import Rows
+from sluice.probability import fitting, heads
 
 N, D = 12, 5
 X = [[((7 * i + 3 * j * j + i * j) % 11) - 4 + 0.25 * j for j in range(D)] for i in range(N)]

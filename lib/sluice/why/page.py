@@ -9,12 +9,12 @@ import html
 
 from .. import VERSION
 from ..system import files
-from . import why_text, why_words
+from . import terminal, user_words
 from .visible import visible
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .classifier import Classifier
+    from ..classify.classifier import Classifier
     from .why import Why
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -83,7 +83,7 @@ def text(c: "Classifier", w: "Why", name: str, top: int | None = None) -> str:
         "<main>",
         f"<h1>{title}</h1>",
         f"<p><b>{_shown(v.answer)} {v.score:.3f}</b></p>",
-        f"<p>{_shown(why_text.head(w))[:-1]}.</p>",
+        f"<p>{_shown(terminal.head(w))[:-1]}.</p>",
         *_together(w),
         *_counterfactual(w),
         f"<h2>Text</h2>\n{_marked(w)}",
@@ -107,7 +107,7 @@ def _shown(text):
 
 
 def _span(w, i):
-    return html.escape(why_text.span(w, i))
+    return html.escape(terminal.span(w, i))
 
 
 def _shades():
@@ -160,12 +160,12 @@ def _words(w, top):
     """What the user's own words added."""
     if not w.words:
         return []
-    head = _shown(why_words.head(w.words, top)).removesuffix(":")
-    shown = w.words.effects[: top or why_words.N_SHOWN]
+    head = _shown(user_words.head(w.words, top)).removesuffix(":")
+    shown = w.words.effects[: top or user_words.N_SHOWN]
     most = max([1.0, *(abs(x) for _, x in shown)])
     rows = [
         f'<tr><td class="n"><mark{_shade(x, most)}>{_signed(x)}</mark></td>'
-        f'<td class="words">{html.escape(why_words.shown(word))}</td></tr>'
+        f'<td class="words">{html.escape(user_words.shown(word))}</td></tr>'
         for word, x in shown
     ]
     table = [
@@ -196,6 +196,6 @@ def _counterfactual(w):
     numbers, v = w.counterfactual
     items = "\n".join(f"<li>{_span(w, i)}</li>" for i in numbers)
     return [
-        f"<p>Without {why_text.these(w, len(numbers))}: <b>{_shown(v.answer)} {v.score:.3f}</b></p>"
+        f"<p>Without {terminal.these(w, len(numbers))}: <b>{_shown(v.answer)} {v.score:.3f}</b></p>"
         f"\n<ul>\n{items}\n</ul>"
     ]

@@ -10,23 +10,23 @@ import fcntl
 import os
 import stat
 
+from ..classify.writers import ERROR, MISSING, Writer
 from ..faults import data_error, one_line
 from ..jsonl import BadLine, dump, load
+from ..question.answers import calibrated
+from ..question.question import UNSURE
 from . import receipts
-from .answers import calibrated
-from .question import UNSURE
-from .writers import ERROR, MISSING, Writer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from ..classify.classifier import Classifier, Verdict
+    from ..classify.panel import Panel
+    from ..classify.plan import Texts
+    from ..classify.writers import Found
     from ..texts.sources import Item
-    from .classifier import Classifier, Verdict
-    from .panel import Panel
-    from .plan import Texts
-    from .writers import Found
 
 MAX_NAMED = 20  # damaged lines that are named, one by one
 SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
@@ -321,7 +321,7 @@ def run(
     Returns (exit status, Book). Raises DataError at the end if a receipt is damaged, or a text
     cannot be classified.
     """
-    from . import many
+    from ..classify import many
 
     book = Book(path, panel.classifiers, key, say)
     results = Results(panel, book, b"\0" if texts.null else b"\n", texts.as_json)

@@ -117,7 +117,7 @@ class Question:
         self.bias = self._per_answer(calibration.get("bias", {}), "calibration.bias", -1e3, 1e3)
         self.prior, self.orders = None, 1
         if "prior" in top:
-            from . import priors
+            from ..probability import priors
 
             self.prior = priors.asked_by(self, top["prior"])
         if "orders" in top:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from .classifier import Classifier
-    from .question import Question
+    from ..classify.classifier import Classifier
+    from ..question.question import Question
 
 NONE, CONTENT_FREE, TEXTS = "none", "content-free", "texts"
 KINDS = (NONE, CONTENT_FREE, TEXTS)
@@ -186,8 +186,8 @@ def _verdicts(c, path):
     """Yield the Verdicts on the texts in the file or folder at `path`: lines, objects with a text
     if its name ends in .jsonl, messages of an mbox, files. Texts that cannot be read are left out.
     """
+    from ..classify import many
     from ..texts import sources
-    from . import many
 
     if os.path.isdir(path) or c.is_mail:
         source: Any = sources.Files([path], c.is_mail)

@@ -18,7 +18,7 @@ against it.
 
 import os
 
-from . import why_words
+from . import user_words
 from .visible import visible
 
 TYPE_CHECKING = False
@@ -43,7 +43,7 @@ def lines(w: "Why", top: int | None = None, coloured: bool = False) -> bytes:
     """
     style = (lambda codes, text: codes + text + RESET) if coloured else (lambda codes, text: text)
     out = [style(DIM, head(w))]
-    words = w.words.effects[: top or why_words.N_SHOWN] if w.words else []
+    words = w.words.effects[: top or user_words.N_SHOWN] if w.words else []
     most = max(1.0, *map(abs, w.effects), *(abs(x) for _, x in words))  # small ones, small bars
 
     def row(effect: float, shown: str) -> str:
@@ -53,8 +53,8 @@ def lines(w: "Why", top: int | None = None, coloured: bool = False) -> bytes:
 
     out += [row(w.effects[i], span(w, i)) for i in w.largest(top)]
     if w.words:
-        out.append(style(DIM, why_words.head(w.words, top)))
-        out += [row(effect, why_words.shown(word)) for word, effect in words]
+        out.append(style(DIM, user_words.head(w.words, top)))
+        out += [row(effect, user_words.shown(word)) for word, effect in words]
     if w.counterfactual:
         numbers, v = w.counterfactual
         out.append(f"without {these(w, len(numbers))}: {v.answer} {v.score:.3f}")
@@ -115,7 +115,7 @@ def fields(w: "Why", top: int | None = None) -> "dict[str, Any]":
         "spans": spans,
     }
     if w.words:
-        found["learned"] = why_words.fields(w.words, top)
+        found["learned"] = user_words.fields(w.words, top)
     if w.counterfactual:
         numbers, v = w.counterfactual
         found["counterfactual"] = {

@@ -13,7 +13,7 @@ import re
 
 from ..learn import tokens
 from ..mail import message
-from . import inputs
+from ..texts import inputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

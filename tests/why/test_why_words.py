@@ -6,9 +6,10 @@ import pytest
 from classify_call import classify, write_question
 from conftest import run
 
-from sluice.classify import question, why_words
 from sluice.classify.classifier import Classifier
 from sluice.learn.learned import Learned
+from sluice.question import question
+from sluice.why import user_words
 
 pytestmark = pytest.mark.usefixtures("home")
 WANTED = [b"The orchard meeting is at %d.\nBring apples." % i for i in range(8)]
@@ -51,7 +52,7 @@ def test_effect_is_the_log_odds_less_those_without_the_word(models, taught):
     c = Classifier(read, str(models / "llama.gguf"), 1)
     c.learned = Learned(str(path), read)
     v = c.ask(ASKED)
-    words = why_words.explain(c, v, "yes")
+    words = user_words.explain(c, v, "yes")
     joint, (t, weights) = v.learned.joint, v.learned.evidence(c.words_of(v))
     # of two answers a word moves the log-odds by trust times the difference of its two shares
     for word, effect in words.effects:

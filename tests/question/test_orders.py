@@ -5,11 +5,11 @@ import math
 import pytest
 from classify_call import write_models
 
-from sluice.classify import calibration, orders
 from sluice.classify.classifier import Classifier
 from sluice.classify.panel import Panel
-from sluice.classify.question import Question
 from sluice.faults import Error
+from sluice.question import calibration, orders
+from sluice.question.question import Question
 
 ANSWERS = {"water": "rain, rivers", "fire": "heat, smoke", "air": None, "earth": "soil"}
 TEXTS = [b"The pump broke.", b"It smells of smoke in here, and nobody knows why.", b"Dust"]
@@ -133,7 +133,7 @@ def test_question_digest_tells_orders_apart():
 
 
 def test_why_leaves_out_spans_in_all_orders(model):
-    from sluice.classify import why
+    from sluice.why import why
 
     c = Classifier(Question(tree(orders=4), "q.yaml"), model)
     lines = [b"The pump broke.\n", b"There is smoke.\n", b"Dust is in the air.\n"]

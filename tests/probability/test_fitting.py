@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from sluice.classify import fitting
+from sluice.probability import fitting
 
 SHIPPED = (1.5, [0.5, 0.0])
 

@@ -9,10 +9,10 @@ import pytest
 from classify_call import classify, question, tree_of, write_question
 from conftest import ROOT, run
 
-from sluice.classify import priors
 from sluice.classify.classifier import Classifier
-from sluice.classify.question import Question
 from sluice.faults import Error
+from sluice.probability import priors
+from sluice.question.question import Question
 
 pytestmark = pytest.mark.usefixtures("home")
 

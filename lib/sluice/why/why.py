@@ -17,13 +17,13 @@ for that: spans are left out by rank until the answer changes, then each is put 
 
 import math
 
+from ..classify.classifier import ask_texts
 from ..faults import Error, data_error
 from ..model import packed
 from ..model.packed import Part
-from . import why_words
-from .answers import calibrated, log_sum
-from .classifier import ask_texts
-from .question import UNSURE
+from ..question.answers import calibrated, log_sum
+from ..question.question import UNSURE
+from . import user_words
 from .spans import MAX_SPANS, Spans
 
 TYPE_CHECKING = False
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from .classifier import Classifier, Verdict
-    from .why_words import Words
+    from ..classify.classifier import Classifier, Verdict
+    from .user_words import Words
 
 BATCH = 4  # texts of the search for a counterfactual that are classified together
 
@@ -103,7 +103,7 @@ def explain(
     w.effects = [w.score - log_odds(c, v, w.of) for v in w.verdicts]
     w.without = None if verdicts[-1] is None else log_odds(c, verdicts[-1], w.of)
     w.counterfactual = _counterfactual(asked, w) if counterfactual else None
-    w.words = why_words.explain(c, w.verdict, w.of)
+    w.words = user_words.explain(c, w.verdict, w.of)
     return w
 
 

@@ -20,16 +20,16 @@ from math import fsum, sqrt
 
 from ..faults import BAD_DATA, Error, data_error
 from ..kernels import ffi, lib
+from ..question.answers import calibrated
 from . import fit_file, fitting, heads, risk
-from .answers import calibrated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
+    from ..classify.classifier import Classifier
     from ..texts.labelled import Example, Labelled
-    from .classifier import Classifier
 
 N_FOLDS = 5
 LEAST_P = 2.0**-52  # of the correct answer, so that a loss is finite
@@ -140,7 +140,7 @@ class Fitter:
         self._check(name)
 
     def _refuse(self, example, e):
-        from . import writers
+        from ..classify import writers
 
         if isinstance(e, Error) and e.code != BAD_DATA:
             raise e

@@ -33,16 +33,16 @@ import stat
 
 from .. import VERSION
 from ..faults import NO_OUTPUT, data_error
+from ..question import calibration
+from ..question.answers import calibrated
 from ..system import files
-from . import calibration
-from .answers import calibrated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .classifier import Classifier, Verdict
-    from .question import Question
+    from ..classify.classifier import Classifier, Verdict
+    from ..question.question import Question
 
 FORMAT = 1
 BEGIN = b'{"receipt": '  # of every line
