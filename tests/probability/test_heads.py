@@ -75,7 +75,7 @@ def test_constant_dimensions_do_no_harm():
 PROGRAM = """
 import hashlib, random
 from array import array
-from sluice.classify import heads
+from sluice.probability import heads
 r = random.Random(1)
 labels = [i % 2 for i in range(80)]
 rows = [array("f", [r.gauss(0.2 * y, 1) for _ in range(200)]).tobytes() for y in labels]

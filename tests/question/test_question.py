@@ -281,7 +281,7 @@ def test_parsed_question_is_cached_by_content_without_yaml(tmp_path):
     path, cache = tmp_path / "q.yaml", tmp_path / "c"
     path.write_text(GOOD)
     code = (
-        "import sys; from sluice.classify import question; q = question.read(sys.argv[1], sys.argv[2]); "
+        "import sys; from sluice.question import question; q = question.read(sys.argv[1], sys.argv[2]); "
         "print(sorted(vars(q).items()), 'yaml' in sys.modules)"
     )
     python = lambda: subprocess.run(
@@ -531,5 +531,5 @@ def test_parsed_bundled_questions_are_bundled(tmp_path):
 
     question.write_bundled(str(tmp_path))
     assert kept(question.DATA) == kept(tmp_path) and len(kept(tmp_path)) == 4, (
-        'configs/ changed: .venv/bin/python3 -c "from sluice.classify import question; question.write_bundled()"'
+        'configs/ changed: .venv/bin/python3 -c "from sluice.question import question; question.write_bundled()"'
     )

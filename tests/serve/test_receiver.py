@@ -377,7 +377,7 @@ def test_messages_outlive_a_worker_that_has_not_taken_them(start):
 
 ENDLESS = """
 import itertools
-from sluice.classify import inputs
+from sluice.texts import inputs
 text = inputs.text
 inputs.text = lambda data, *rest: sum(itertools.repeat(0)) if b"endless" in data else text(data, *rest)
 """  # a fault that no mail is known to meet: a loop in C code without an end

@@ -176,7 +176,7 @@ def takes(s, data):
 
 ENDLESS = """
 import itertools
-from sluice.classify import inputs
+from sluice.texts import inputs
 text = inputs.text
 inputs.text = lambda data, *rest: sum(itertools.repeat(0)) if b"endless" in data else text(data, *rest)
 """  # a fault that no mail is known to meet: a loop in C code without an end
@@ -222,7 +222,7 @@ def test_worker_memory_limit_excludes_thread_memory(start):
 
 
 LEAKS = """
-from sluice.classify import inputs
+from sluice.texts import inputs
 text, kept = inputs.text, []
 inputs.text = lambda data, *rest: kept.append(b"x" * (80 << 20)) or text(data, *rest)
 """  # a fault that no mail is known to meet: memory that is never given back
