@@ -425,6 +425,7 @@ def test_limit_is_that_of_the_largest_matrix_where_types_are_mixed(tmp_path, mon
     lib.isa_select(b"")
 
 
+@pytest.mark.full
 def test_csv_and_md_say_what_json_says(tiny):
     rows = list(
         csv.DictReader(io.StringIO(bench("-m", tiny, "-p", 4, "-n", 2, "-r", 1, "-o", "csv")))
@@ -472,6 +473,7 @@ def test_combinations_are_all_run(tmp_path):
     assert len(os.listdir(tmp_path / "c")) == 2
 
 
+@pytest.mark.full
 def test_without_a_model_a_small_and_a_large_one_run(tmp_path, monkeypatch):
     monkeypatch.delenv("MODEL", raising=False)
     done = run(
@@ -653,6 +655,7 @@ class Slow:
     generate = prompt
 
 
+@pytest.mark.full
 def test_peer_alternates_and_gives_a_ratio(tiny):
     ours, theirs = measure.run(tiny, [measure.Test(8, 0, 4)], 2, 1, "f16", Slow())
     assert Slow.calls == [4, 8] * 3 and (theirs["backend"], ours["against"]) == ("slow", "slow")
@@ -695,7 +698,7 @@ class Fragile:
         ("f32", 0, "a name: no such cache"),
     ],
 )
-@pytest.mark.quick_cases(1)
+@pytest.mark.full
 def test_peer_that_fails_leaves_the_other_rows(tiny, kv, n_peer_rows, says):
     rows = list(
         measure.run(
@@ -739,7 +742,7 @@ def llama_decode(context, batch):
 
 
 @pytest.mark.parametrize("form", ["json", "md"])
-@pytest.mark.quick_cases(1)
+@pytest.mark.full
 def test_command_survives_a_peer_that_crashes(tiny, tmp_path, form):
     (tmp_path / "llama_cpp.py").write_text(PACKAGE)
     argv = [
@@ -910,6 +913,7 @@ assert memory.peak() - before < n // 4, grown()
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_memory_has_the_cache_in_it(tiny):
     rows = json.loads(bench("-m", tiny, "-p", 4, "-n", 2, "-r", 1, "-o", "json"))
     assert all(4 << 20 < r["memory"] < 200 << 20 for r in rows)
@@ -1266,6 +1270,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
         os.kill(pid, 0)
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(
     "argv, code, says",
     [

@@ -324,7 +324,7 @@ def test_templates_are_refused_in_one_line(here, name):
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 def test_hostile_templates_end_in_one_line(name):
     source, said = HOSTILE[name]
     with pytest.raises(Error) as e:

@@ -117,6 +117,7 @@ def test_jsonl_line_without_tokens_is_its_own_error(models, tmp_path, monkeypatc
     )
 
 
+@pytest.mark.full
 def test_jsonl_line_that_is_too_long_is_not_kept_in_memory(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
     code = (

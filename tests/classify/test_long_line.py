@@ -11,6 +11,7 @@ from sluice import gguf
 from sluice.question import question
 
 
+@pytest.mark.full
 def test_long_line_has_the_score_of_the_first_answer(tmp_path):
     q = question.read(question.find("spam"))
     model = gguf.File(question.model_path(q)).id[:8].hex()

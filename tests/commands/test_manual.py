@@ -132,7 +132,7 @@ def files(tmp_path_factory):
     return d
 
 
-@pytest.mark.quick_cases(12)
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_run(files, tmp_path, name):
     if not (BIN / name).exists():

@@ -26,6 +26,7 @@ def output(script, folder, code=0):
     return done.stdout
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "shown, others",
     [
@@ -115,6 +116,7 @@ def test_messages_name_the_shown_spelling(folder):
 # -f -------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_file_in_place_of_stdin(folder):
     for command in (
         "tokenize -m m.gguf",

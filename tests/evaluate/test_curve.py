@@ -79,6 +79,7 @@ def test_learned_texts_raise_accuracy_above_that_of_the_model(models, q, labelle
     assert found["draws"] == 5
 
 
+@pytest.mark.full
 def test_two_runs_print_the_same_bytes_at_any_number_of_threads(models, q, labelled):
     for form in ((), ("--json",)):
         argv = ("-q", q, labelled, "--curve", "20,10,20", *form)
@@ -122,6 +123,7 @@ def test_figures_are_those_of_texts_taught_by_learn(models, q, labelled, tmp_pat
         assert point["accuracy"][name] == pytest.approx(np.mean(hits[name]), abs=1e-6)
 
 
+@pytest.mark.full
 def test_what_was_learned_is_neither_used_nor_changed(models, q, labelled, tmp_path):
     kept = tmp_path / "kept.calibration"
     plain = points(models, "-q", q, "--curve", "10", labelled)
@@ -141,6 +143,7 @@ def test_bogofilter_is_taught_the_same_texts(models, q, labelled):
     assert point["accuracy"]["bogofilter"] > 0.7 and point["auc"]["bogofilter"] > 0.9
 
 
+@pytest.mark.full
 @needs_bogofilter
 def test_the_settings_of_the_users_bogofilter_do_not_count(models, q, labelled, tmp_path):
     plain = points(models, "-q", q, "--curve", "20", labelled)
@@ -159,6 +162,7 @@ def test_without_bogofilter_the_curve_says_so(models, q, labelled, tmp_path):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "script, why",
     [
@@ -213,6 +217,7 @@ def test_questions_with_more_answers_have_a_curve_without_bogofilter(models, tmp
     assert found["points"][0]["accuracy"]["learned"] > 0.9
 
 
+@pytest.mark.full
 def test_a_page_has_a_plot_for_accuracy_and_one_for_auc(models, q, labelled, tmp_path):
     page = tmp_path / "p.html"
     assert evaluate(models, "-q", q, "--curve", "10,20", labelled, "--html", page).returncode == 0

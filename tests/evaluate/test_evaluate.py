@@ -177,6 +177,7 @@ def test_a_classifier_is_compared_with_another_model(models, q, labelled):
     assert "McNemar's exact test: llama alone is right on" in report and "difference" in report
 
 
+@pytest.mark.full
 def test_a_classifier_is_compared_with_another_question(models, q, labelled, tmp_path):
     other = tmp_path / "other.yaml"
     write_question(
@@ -314,7 +315,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_bad_input_is_refused_in_one_line(models, q, labelled, tmp_path, name):
     argv, code, words = bad_inputs(tmp_path)[name]

@@ -109,6 +109,7 @@ class Tags(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["hostile", "two", "many"])
 def test_the_page_has_no_script_and_nothing_from_outside(folder, name):
     data = (folder / f"{name}.html").read_text()
@@ -131,7 +132,7 @@ def test_the_page_has_no_script_and_nothing_from_outside(folder, name):
     assert {a or b for a, b in referred} <= set(ids)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["hostile", "two", "many"])
 def test_the_page_is_quiet_and_fits(chromium, folder, name):
     opened = browser.Opened(chromium, folder / f"{name}.html")

@@ -136,6 +136,7 @@ def test_end_of_text_in_a_full_cache_is_a_stop(files):
     ).stdout.endswith(b"#end stop\n")
 
 
+@pytest.mark.full
 def test_decode_ends_though_its_writer_never_does(files, tmp_path):
     (tmp_path / "begin").write_bytes(head_of(files) + b"7\n2\n")
     done = shell(

@@ -66,6 +66,7 @@ def ring(directory, model, prompt, options="", grammar=None, out=False, n=40, ho
     return done.stdout, (directory / "end.snap").read_bytes() if out else None
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "model, options, grammar",
     [

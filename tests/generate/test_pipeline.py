@@ -265,6 +265,7 @@ def test_status_is_1_exactly_if_the_text_is_no_sentence_of_its_grammar(
     assert status == (not is_whole) and (reason == "cut") == (status == 1)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "source, n, options, status, reason",
     [
@@ -286,6 +287,7 @@ def test_ends_of_ring_and_generate(cuts, source, n, options, status, reason):
     assert (found[0], found[2]) == (status, reason)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [None, 4, 5])
 @pytest.mark.parametrize(
     "source, status",

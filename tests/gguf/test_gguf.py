@@ -160,6 +160,7 @@ def test_cases_are_many_and_named_once():
     assert len(set(names)) == len(names) >= 100 and sum(1 for c in CASES if c[2]) >= 80
 
 
+@pytest.mark.quick_cases(50)
 @pytest.mark.parametrize("name, data, code, names", CASES, ids=[c[0] for c in CASES])
 def test_bad_file_ends_in_its_code_and_names_the_field(
     tmp_path, memory_file, name, data, code, names

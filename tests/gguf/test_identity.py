@@ -286,6 +286,7 @@ def clone_over(path):
         assert os.copy_file_range(a.fileno(), b.fileno(), size) == size
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("is_settled", [True, False])
 @pytest.mark.parametrize(
     "change", [write_in_place, write_anew, store_in_a_map, replace, remove_and_make, clone_over]

@@ -110,6 +110,7 @@ def test_output_with_unusual_names_is_written_and_reported(here, tmp_path):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["md", "csv"])
 def test_tables_name_the_model_by_its_bytes(here, form):
     done = run("sluice-bench", "-m", path(here, MODEL), "-p", "1", "-n", "1", "-r", "1", "-o", form)

@@ -200,6 +200,7 @@ def test_version_alignment_and_dimensions_come_back(tmp_path, version, alignment
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m.gguf").read_bytes()
 
 
+@pytest.mark.full
 def test_commands_of_a_ring_take_the_shards(here, model, tmp_path):
     """Ids, snapshots and logits of one shard's name go with another's."""
     tokens = run("tokenize", "-m", here[1], input=b"Once upon a time")
@@ -543,6 +544,7 @@ def test_failed_split_leaves_no_files(model, tmp_path, monkeypatch, step, nth):
     assert e.value.code in (73, 74, 75) and len(calls) == nth and os.listdir(tmp_path) == []
 
 
+@pytest.mark.full
 def test_killed_split_leaves_no_model(model, tmp_path):
     """At any moment: either all shards, or the first is missing."""
     rng = random.Random(1)

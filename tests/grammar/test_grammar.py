@@ -298,7 +298,7 @@ HOSTILE = {  # grammar, text, outcome; or the message
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.quick_cases(12)
+@pytest.mark.quick_cases(3)
 def test_hostile_grammar_is_refused_or_right(name):
     source, text, wanted = HOSTILE[name]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

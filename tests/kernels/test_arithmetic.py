@@ -199,6 +199,7 @@ def test_processor_without_bf16_tiles_is_named(made, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_classify_and_bench_know_it(made):
     done = run(
         "classify",

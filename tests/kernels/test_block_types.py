@@ -163,6 +163,7 @@ def test_each_form_of_a_row_is_made_once(mixed, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.full
 def test_commands_give_the_same_bytes_on_every_set_and_thread_count(mixed):
     script = """prefill -j $J -o p.snap <ids && decode -j $J p.snap <ids && cat p.snap &&
         classify --no-cache --json -q ./q.yaml -j $J <text | sed 's/"ms": [^,]*,//'"""

@@ -56,6 +56,7 @@ def test_texts_by_hand_stay_as_they_are(by_hand):
     assert by_hand.path.read_bytes() == old
 
 
+@pytest.mark.full
 def test_of_many_texts_as_many_are_kept_as_by_hand(by_hand, tmp_path):
     (tmp_path / "box").mkdir()
     for n, tree in enumerate("ash birch cedar elm fir hazel".split()):
@@ -81,6 +82,7 @@ def ask(path, mail):
         return s.makefile("rb").read()
 
 
+@pytest.mark.full
 def test_daemon_learns_and_sees_changes_at_once(by_hand, tmp_path):
     at = tmp_path / "s"
     code = (

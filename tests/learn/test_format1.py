@@ -109,6 +109,7 @@ def test_another_model_is_said_and_kept(old):
     assert old.listed()["others"] == 2
 
 
+@pytest.mark.full
 def test_damage_is_one_line_for_a_change_and_never_stops_a_verdict(tmp_path):
     data, path = old_file(), tmp_path / "f"
 

@@ -111,6 +111,7 @@ def test_one_bad_text_of_many_is_named_and_the_others_are_taught(taught, tmp_pat
     assert b"/b: nothing to forget: this text was not learned" in done.stderr
 
 
+@pytest.mark.full
 def test_ctrl_c_keeps_what_was_done(taught, tmp_path):
     p = subprocess.Popen(
         [BIN / "classify", "--calibration", taught.path, "--learn", "no", "--each", "line"],
@@ -126,6 +127,7 @@ def test_ctrl_c_keeps_what_was_done(taught, tmp_path):
     assert p.returncode not in (0, 1) and taught.n() == 3
 
 
+@pytest.mark.full
 def test_lines_of_any_question_are_taught(models, tmp_path):
     """With a chat model, a question of three answers, and tokens of the lines."""
     ask = ("-m", models / "llama.gguf", "-q", "Which team?", "--answers", "billing,technical,sales")
@@ -220,6 +222,7 @@ def test_questions_of_one_name_share_the_default_file_in_silence(tmp_path):
     assert run("classify", input=HAM, env=env).stdout.startswith(b"no ")
 
 
+@pytest.mark.full
 def test_another_model_or_question_is_left_out_and_kept(taught, tmp_path):
     other = "-q", other_question(tmp_path)
     colder = "-q", other_question(tmp_path, "colder.yaml", r"scale: [0-9.]+", "scale: 1.2")
@@ -252,6 +255,7 @@ def test_running_worker_uses_what_is_new(taught):
     assert found.section(model) is None and len(said) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("trouble", ["damaged", "writable", "directory", "unreadable", "fifo"])
 def test_trouble_with_the_file_is_a_warning(taught, trouble):
     file = taught.path

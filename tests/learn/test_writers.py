@@ -57,6 +57,7 @@ def names_in(path):
     return {name for name in NAMES if found.salted.text(name.encode()) in digests}
 
 
+@pytest.mark.full
 def test_sixteen_writers_at_once_lose_nothing(taught):
     """The first of them makes the file, and all readers meanwhile find a whole one or none."""
     processes = [
@@ -78,6 +79,7 @@ def test_sixteen_writers_at_once_lose_nothing(taught):
     assert taught.n() == len(NAMES) == 16
 
 
+@pytest.mark.full
 def test_writers_and_forgetters_at_once(tmp_path):
     path = tmp_path / "f"
     running = [

@@ -127,7 +127,7 @@ pytestmark = pytest.mark.usefixtures("best_set")
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.quick_cases(7)
+@pytest.mark.quick_cases(4)
 def test_result_does_not_depend_on_chunks_or_instruction_set(models, tmp_path, name):
     m = Model(str(models[name]), 1)
     found = set()

@@ -70,6 +70,7 @@ def p_yes(models, q, text, *argv, **kwargs):
 # What is taken.
 
 
+@pytest.mark.full
 def test_fit_is_used_by_every_later_run(models, q, tmp_path, home):
     rows = labelled(20, seed=9)
 

@@ -239,6 +239,7 @@ def test_tensor_name_with_pattern_characters_can_be_literal(tmp_path):
     assert of(("=\\n.weight", "F16")) == ["Q4_0", "Q4_0", "F16"] == of(("=*", "F16"))
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("arch", architectures.names())
 def test_quantized_model_of_every_architecture_runs(tmp_path, arch):
     scaling = {

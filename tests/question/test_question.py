@@ -486,6 +486,7 @@ FRAMES = {  # name: control tokens, template, what tokenize --special makes the 
 }
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", FRAMES)
 def test_auto_chooses_the_frame_of_the_vocabulary(tmp_path, name):
     control, template, whole = FRAMES[name]

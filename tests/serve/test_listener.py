@@ -66,6 +66,7 @@ def test_listener_that_cannot_start_reports_and_exits(tmp_path):
         assert os.listdir(tmp_path) == ["q.yaml"]
 
 
+@pytest.mark.full
 def test_another_takes_the_socket_over(start):
     first = start()
     inode = first.path.stat().st_ino

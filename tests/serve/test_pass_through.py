@@ -148,6 +148,7 @@ def test_nothing_is_written_until_all_is_read():
 # No verdict.
 
 
+@pytest.mark.full
 def test_without_model_or_question_it_is_unchecked(tmp_path):
     (tmp_path / "bad.yaml").write_text("input: {kind: mail}\nno: such\n")
     (tmp_path / "cut.gguf").write_bytes(MODEL.read_bytes()[:100_000])
@@ -213,6 +214,7 @@ def recurse():
     return recurse()
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(
     "hurt,word",
     [
@@ -350,6 +352,7 @@ def test_no_place_for_a_temporary_file_is_75(monkeypatch):
     assert e.value.code == 75
 
 
+@pytest.mark.full
 def test_pass_through_uses_the_learned_calibration(tmp_path):
     def score():
         return float(

@@ -245,6 +245,7 @@ def test_limit_that_cannot_be_raised_bounds_the_clients(start):
     assert w.ask(DATA[0]) == long_lines()[0]
 
 
+@pytest.mark.full
 def test_failing_accept_does_not_spin(start):
     w = start(n=1)
     receiver = w.receiver()

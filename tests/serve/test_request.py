@@ -83,6 +83,7 @@ def score(line):
     return float(line.split()[1])
 
 
+@pytest.mark.full
 def test_client_without_a_name_gets_four_words(tmp_path, taught):
     (tmp_path / "r.yaml").write_text("rules:\n- {rule: all, answer: yes, sender: '*@*'}\n")
     with serving(tmp_path / "s", "--learned-in", taught) as w:
@@ -249,6 +250,7 @@ def test_recipient_of_mail_filter_chooses_the_calibration(tmp_path, taught):
     assert done.returncode == 75 and b"--learned-by: invalid value" in done.stderr
 
 
+@pytest.mark.full
 def test_process_of_mail_filter_answers_as_the_worker(tmp_path, taught):
     rules = tmp_path / "r.yaml"
     rules.write_text(

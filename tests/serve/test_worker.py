@@ -154,6 +154,7 @@ def test_clients_that_stop_are_no_matter(worker):
     assert worker.ask(DATA[0]) == long_lines()[0]
 
 
+@pytest.mark.full
 def test_worker_reports_a_timeout_to_a_slow_client(start):
     w = start(constants={"SEND_SECONDS": 2})
     silent, begun, drops = connect(w.path), connect(w.path), connect(w.path)
@@ -359,6 +360,7 @@ def test_killed_worker_group_is_replaced(start):
     assert w.log().count("was ended by SIGKILL: it is restarted") == 3
 
 
+@pytest.mark.full
 def test_nothing_outlives_the_master(start):
     w = start()
     pids = [w.receiver(), *w.groups(), *w.workers()]

@@ -154,7 +154,7 @@ def test_decode_of_a_cut_stream_writes_what_came_and_exits_65(model):
         ([0xED, 0xA0], "\ufffd\ufffd"),
     ],
 )
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(2)
 def test_decode_writes_valid_utf8_to_the_last_byte(model, parts, shown):
     """Between two letters all at once, and at the end; iconv has nothing to say about it."""
     for numbers, text in (

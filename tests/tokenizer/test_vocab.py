@@ -312,6 +312,7 @@ def fill(context, data):
     return context.replace(b"%s", data)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "name",
     [

@@ -95,6 +95,7 @@ def test_nothing_is_said_of_words_where_nothing_was_learned(models, tmp_path):
     assert "learned" not in explained(models, (q, tmp_path / "absent"))
 
 
+@pytest.mark.full
 def test_fields_of_a_message_are_words_too(tmp_path):
     path = tmp_path / "learned"
     for answer, host in (("no", b"friend.example"), ("yes", b"shop.example")):
