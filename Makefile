@@ -193,17 +193,15 @@ PIP = -m pip install -q --disable-pip-version-check
 figures: all .venv/bench
 	$(VENV) -m sluice.bench.figures
 
-# JOBS processes: of all tests one more than the cores of a small machine, because they wait; of the
-# quick ones, which do not, one for each core. The quick tests are short and cheap to prepare, so an
-# idle process takes some from another. Of all tests whole files go to a process, because some build
-# in build/. Python keeps its compiled modules. FILES: the files to
+# JOBS processes, one more than the cores of a small machine, because tests wait. The quick tests are
+# short and cheap to prepare, so an idle process takes some from another. Of all tests whole files go
+# to a process, because some build in build/. Python keeps its compiled modules. FILES: the files to
 # run.
 JOBS   = 3
 FILES  =
 DIST   = loadfile
 PYTEST = PYTHONDONTWRITEBYTECODE= $(VENV) -m pytest -n $(JOBS) --dist $(DIST)
 test: DIST = worksteal
-test: JOBS = $(shell nproc)
 test: all .venv/test
 	$(PYTEST) --quick $(FILES)
 

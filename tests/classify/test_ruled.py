@@ -36,6 +36,7 @@ def mail(stem):
     return (ROOT / f"tests/mails/{stem}.eml").read_bytes()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("stem", RULED)
 def test_one_message(rules, stem):
     answer, rule = RULED[stem]
@@ -56,6 +57,7 @@ def test_one_message(rules, stem):
     assert found["p"] == {"yes": float(code == 0), "no": float(code)}
 
 
+@pytest.mark.full
 def test_message_that_no_rule_matches_is_judged_as_without_rules(rules):
     for stem in ("ham-apt", "spam-investment"):
         for option in ("--long", "--mass"):
@@ -73,6 +75,7 @@ def test_client_is_given(rules):
     assert done.stdout.startswith(b"yes 1.0000 ") and done.stdout.endswith(b" rule=net\n")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("form", [(), ("--json",), ("--select", "yes")], ids=str)
 def test_many_messages(rules, form):
     plain = classify(*form, *MAILS).stdout.decode().splitlines()
@@ -152,6 +155,7 @@ def test_authserv_ids_of_the_command_are_those_of_signals_and_rules(tmp_path):
     assert b"r.yaml: line 2: authenticated: needs a server to trust, --authserv-id" in done.stderr
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize(
     "options, word",
     [
@@ -178,6 +182,7 @@ def test_options_that_do_not_go_together(options, word, rules, tmp_path):
     assert word in done.stderr and done.stdout == b""
 
 
+@pytest.mark.quick_cases(1)
 def test_rules_are_for_messages(rules, tmp_path, models):
     path = write_question(
         tmp_path / "q.yaml", input={"kind": "text", "head_ids": 60, "tail_ids": 20}

@@ -148,6 +148,7 @@ def test_file_among_the_words_of_a_prompt(folder):
         assert output(f"{start} {words}", folder).decode().startswith(prompt), words
 
 
+@pytest.mark.full
 def test_file_that_cannot_be_read(folder):
     for argv, code, words in (
         (("-f", folder / "none"), 66, b"none: No such file"),
@@ -166,6 +167,7 @@ def test_file_that_cannot_be_read(folder):
 # --count --------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_count_is_the_number_of_tokens(folder):
     for text in ("", "Once upon a time", "a" * 5000, "\\0\\377"):
         for options in ("", " --no-bos --eos", " --no-prefix"):

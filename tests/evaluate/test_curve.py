@@ -70,6 +70,7 @@ def without_bogofilter(tmp_path):
     return {"PATH": str(tmp_path / "bin")}
 
 
+@pytest.mark.quick_cases(1)
 def test_learned_texts_raise_accuracy_above_that_of_the_model(models, q, labelled):
     found = points(models, "-q", q, "--curve", "5,40", labelled)
     few, many = found["points"]
@@ -87,6 +88,7 @@ def test_two_runs_print_the_same_bytes_at_any_number_of_threads(models, q, label
         assert one.returncode == 0 and one.stdout == two.stdout and one.stderr == b""
 
 
+@pytest.mark.full
 def test_the_report_has_the_figures_of_the_object(models, q, labelled):
     argv = ("-q", q, labelled, "--curve", "10,20")
     report = evaluate(models, *argv).stdout.decode().splitlines()
@@ -98,6 +100,7 @@ def test_the_report_has_the_figures_of_the_object(models, q, labelled):
         assert row in [line.split() for line in report]
 
 
+@pytest.mark.full
 def test_figures_are_those_of_texts_taught_by_learn(models, q, labelled, tmp_path):
     """One number of texts, taught draw by draw into a file, and the others judged by it."""
     number, files = 12, sorted(labelled.glob("*/*"), key=lambda p: (p.parent.name, p.name))
@@ -152,6 +155,7 @@ def test_the_settings_of_the_users_bogofilter_do_not_count(models, q, labelled, 
     assert points(models, "-q", q, "--curve", "20", labelled, env=env) == plain
 
 
+@pytest.mark.full
 def test_without_bogofilter_the_curve_says_so(models, q, labelled, tmp_path):
     env = without_bogofilter(tmp_path)
     done = evaluate(models, "-q", q, "--curve", "10", labelled, env=env)
@@ -185,6 +189,7 @@ def test_a_bogofilter_that_fails_costs_its_column_only(models, q, labelled, tmp_
     assert done.stderr.startswith(b"classify: bogofilter: ") and why.encode() in done.stderr
 
 
+@pytest.mark.full
 def test_no_text_stays_in_the_temporary_directory(models, q, labelled, tmp_path):
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     assert points(models, "-q", q, "--curve", "10", labelled, env=env)

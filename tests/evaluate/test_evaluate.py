@@ -57,6 +57,7 @@ def verdicts(models, q, texts, **options):
     return list(classifier.ask_many(text.encode() for text in texts))
 
 
+@pytest.mark.quick_cases(1)
 def test_figures_are_those_of_the_answers_that_classify_gives(models, q, labelled):
     found = figures(models, "-q", q, labelled)
     lines = [json.loads(line) for line in labelled.read_text().splitlines()]
@@ -116,7 +117,7 @@ def test_the_report_has_the_figures_of_the_object(models, q, labelled):
     assert "40 texts" in report and f"{labelled}:" in report
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("form", ["csv", "folders", "folder of folders", "stdin"])
 def test_every_form_of_labelled_texts_gives_the_same_figures(models, q, labelled, tmp_path, form):
     lines = [json.loads(line) for line in labelled.read_text().splitlines()]
@@ -195,6 +196,7 @@ def test_a_classifier_is_compared_with_another_question(models, q, labelled, tmp
     assert all(same["difference"]["accuracy"][key] == 0 for key in ("value", "low", "high"))
 
 
+@pytest.mark.full
 def test_a_classifier_is_compared_with_what_was_learnt(models, q, labelled, tmp_path):
     path = tmp_path / "mine.calibration"
     for i, label in enumerate(("yes", "no", "no", "no")):
@@ -238,6 +240,7 @@ def test_learned_texts_are_classified_as_if_they_had_not_been(models, tmp_path):
     assert all(x["taught"] for x in sure) and found["coverage"]["value"] < 1
 
 
+@pytest.mark.full
 def test_two_wordings_without_files_are_compared(models, labelled):
     labelled.write_text(labelled.read_text().replace("spam", "yes").replace("ham", "no"))
     argv = ("--answers", "yes,no", labelled)
@@ -262,6 +265,7 @@ def test_mails_of_maildirs_are_read_as_messages_for_any_question(models, tmp_pat
     assert v.scores != raw.scores
 
 
+@pytest.mark.full
 def test_many_answers_have_areas_of_their_own_and_a_list_of_confusions(models, tmp_path):
     letters = [chr(97 + i) * 2 for i in range(14)]
     q = write_question(tmp_path / "q.yaml", answers={a: [a] for a in letters})

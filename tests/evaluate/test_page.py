@@ -162,6 +162,7 @@ CONTRAST = """() => {
 }"""
 
 
+@pytest.mark.full
 def test_texts_and_curves_stand_out_from_the_ground(chromium, folder):
     """By the contrast ratio of WCAG 2: 4.5 for text, 3 for what must be seen of a picture."""
     opened = browser.Opened(chromium, folder / "two.html")
@@ -191,6 +192,7 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.full
 def test_texts_are_shown_as_they_are_with_escapes_for_what_hides(chromium, folder):
     opened = browser.Opened(chromium, folder / "hostile.html")
     page = opened.page

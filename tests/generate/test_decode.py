@@ -415,6 +415,7 @@ def test_tool_that_cannot_fork_gives_no_verdict(tmp_path):
         assert p.returncode == code, (name, p.stderr)
 
 
+@pytest.mark.full
 def test_changed_model_finds_and_opens_no_snapshot(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=N_VOCAB, n_ctx=64)

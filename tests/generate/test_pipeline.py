@@ -140,6 +140,7 @@ def test_bits_do_not_depend_on_how_the_work_is_done(files, tmp_path, arch):
     assert len(set(found.values())) == 1, found
 
 
+@pytest.mark.full
 def test_rows_of_decode_equal_the_dense_ones(files, tmp_path):
     env = {"MODEL": str(files / "llama.gguf")}
     shell(f"prefill -o p.snap <'{files}/llama.ids'", tmp_path, **env)

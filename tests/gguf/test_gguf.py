@@ -332,6 +332,7 @@ def small_model():
     return gguf_bytes(metadata, tensors + [("output", Q8_0, (32, 3), bytes(102))])
 
 
+@pytest.mark.full
 def test_truncation_at_every_byte_is_refused(memory_file):
     data = small_model()
     path = memory_file(data)

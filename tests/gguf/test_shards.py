@@ -471,6 +471,7 @@ def test_command_splits_and_merges(model, tmp_path):
     assert (tmp_path / "m.gguf").read_bytes() == model.read_bytes()
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize(
     "argv, code, names",
     [
@@ -493,6 +494,7 @@ def test_conflicting_options_are_refused(model, tmp_path, argv, code, names):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.full
 def test_input_is_not_overwritten(here):
     """As gguf-split --merge did with a pattern in place of the first shard."""
     before = [path.read_bytes() for path in here]

@@ -539,6 +539,7 @@ def test_large_count_is_exact():
     assert outcome(rules, "ab" * 50_000 + "ac") == "no"
 
 
+@pytest.mark.full
 def test_deep_nesting_is_matched_and_its_end_is_a_fault():
     rules = compiled('root ::= "[" root? "]"')
     assert outcome(rules, "[" * 200_000 + "]" * 200_000) == "yes"

@@ -30,6 +30,7 @@ def n_auto(taught):
     return {name: some["auto"] for name, some in taught.listed()["answers"].items()}
 
 
+@pytest.mark.quick_cases(1)
 def test_sure_answers_are_learned_and_unsure_ones_not(by_hand):
     by_hand.classify("--auto-learn", "1")
     assert n_auto(by_hand) == {"yes": 0, "no": 0}
@@ -42,6 +43,7 @@ def test_sure_answers_are_learned_and_unsure_ones_not(by_hand):
     assert n_auto(by_hand) == {"yes": 0, "no": 0} and by_hand.json()["answer"] == "yes"
 
 
+@pytest.mark.full
 def test_nothing_is_learned_without_texts_of_each_answer_by_hand(taught):
     taught.classify("--auto-learn", "0.5")
     assert not taught.path.exists()
@@ -50,6 +52,7 @@ def test_nothing_is_learned_without_texts_of_each_answer_by_hand(taught):
     assert taught.n() == 2
 
 
+@pytest.mark.quick_cases(1)
 def test_texts_by_hand_stay_as_they_are(by_hand):
     old = by_hand.path.read_bytes()
     by_hand.classify("--auto-learn", "0.5", *HAMS[1:], *SPAMS[1:])
@@ -67,6 +70,7 @@ def test_of_many_texts_as_many_are_kept_as_by_hand(by_hand, tmp_path):
     assert n_auto(by_hand) == {"yes": 0, "no": 2} and by_hand.listed()["counting"] == 6
 
 
+@pytest.mark.quick_cases(1)
 def test_pass_through_learns_after_the_mail_is_out(by_hand):
     done = by_hand.classify("--auto-learn", "0.9", "--pass-through")
     assert done.returncode == 0 and b"X-Spam-Flag: NO" in done.stdout and HAM[60:] in done.stdout
@@ -110,6 +114,7 @@ def test_daemon_learns_and_sees_changes_at_once(by_hand, tmp_path):
         assert p.wait(30) == 0
 
 
+@pytest.mark.quick_cases(1)
 def test_waiting_texts_are_bounded(by_hand):
     """A worker keeps some, and puts them into the file together."""
     from sluice.classify.setup import Setup

@@ -258,6 +258,7 @@ def changed_or_refused(path):
     assert str(e.value).startswith(f"{path}: ") and "\n" not in str(e.value)
 
 
+@pytest.mark.full
 def test_any_byte_damaged_is_refused_by_a_change_and_bounded_for_a_verdict(tmp_path):
     path = tmp_path / "f"
     data = dumped([lesson(i, i % 2) for i in range(6)])
@@ -290,6 +291,7 @@ def signed(data):
     return layout.head_of(salt, entries, layout.checksum(body)) + body
 
 
+@pytest.mark.full
 def test_file_that_somebody_made_is_refused_or_harmless(tmp_path):
     """Right sums, and any bytes in the sections: no crash, no long loop, no number out of range."""
     path, draw = tmp_path / "f", random.Random(1)

@@ -63,6 +63,7 @@ def test_verdict_is_by_the_fit_in_the_file(old):
     assert old.path.read_bytes() == old_file()
 
 
+@pytest.mark.quick_cases(1)
 def test_learning_keeps_its_texts_and_converts_it(old):
     old.learn("no", input=b"Subject: third\n\nsome other text\n")
     assert old.path.read_bytes().startswith(layout.MAGIC)
@@ -74,6 +75,7 @@ def test_learning_keeps_its_texts_and_converts_it(old):
     assert old.n() == 3
 
 
+@pytest.mark.full
 def test_text_of_an_old_file_is_forgotten(old):
     assert old.classify("--forget").returncode == 0
     assert old.n() == 1 and "taught" not in old.json()
@@ -87,6 +89,7 @@ def test_listing_and_reset_of_an_old_file(old):
     assert old.path.read_bytes().startswith(layout.MAGIC)
 
 
+@pytest.mark.full
 def test_model_under_its_earlier_id_is_renamed_by_learn(old):
     earlier = model().earlier_id[:8].hex()
     assert earlier == "8af9fe374fbc5cc7" != model().id[:8].hex()
@@ -97,6 +100,7 @@ def test_model_under_its_earlier_id_is_renamed_by_learn(old):
     assert old.n() == 2
 
 
+@pytest.mark.quick_cases(1)
 def test_another_model_is_said_and_kept(old):
     other = "00112233445566ff"
     old.path.write_bytes(old_file(other))

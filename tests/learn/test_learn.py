@@ -35,6 +35,7 @@ def test_taught_text_comes_out_as_taught(taught):
     assert taught.json()["answer"] == "no" and taught.n() == 1
 
 
+@pytest.mark.full
 def test_mail_is_known_whatever_a_mailbox_added(taught):
     taught.learn("yes")
     delivered = b"X-Spam-Flag: NO\nReceived: from here\nStatus: RO\n" + HAM[HAM.index(b"\n") + 1 :]
@@ -73,6 +74,7 @@ def test_forgetting_undoes_bit_by_bit(taught):
     assert {**now, "ms": 0} == {**verdict, "ms": 0}
 
 
+@pytest.mark.full
 def test_many_are_taught_by_one_process_from_folders_and_mboxes(taught, tmp_path):
     folder, maildir = tmp_path / "ham", tmp_path / "Maildir"
     folder.mkdir()
@@ -145,6 +147,7 @@ def test_lines_of_any_question_are_taught(models, tmp_path):
         assert max(p, key=p.get) == answer and p != old
 
 
+@pytest.mark.full
 def test_listing_says_what_is_kept_and_reset_empties_it(taught):
     taught.learn("ham", *HAMS)
     taught.learn("spam", *SPAMS)
@@ -211,6 +214,7 @@ def other_question(tmp_path, name="other.yaml", old="head_ids: 288", new="head_i
     return path
 
 
+@pytest.mark.full
 def test_questions_of_one_name_share_the_default_file_in_silence(tmp_path):
     asked = other_question(tmp_path, "mine/spam.yaml")
     env = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
@@ -282,6 +286,7 @@ def test_trouble_with_the_file_is_a_warning(taught, trouble):
         assert (done.returncode, done.stderr.count(b"\n")) == (65, 1)
 
 
+@pytest.mark.full
 def test_usage(taught):
     for argv in (
         ("--learn", "maybe"),

@@ -162,6 +162,7 @@ def test_full_disk_leaves_the_old_file(taught):
     assert taught.path.read_bytes() == old
 
 
+@pytest.mark.full
 def test_unwritable_files_are_refused_in_one_line(tmp_path, taught):
     (tmp_path / "f").write_bytes(b"")
     (tmp_path / "link").symlink_to(tmp_path / "f")

@@ -154,6 +154,7 @@ def test_message_is_not_sent_if_the_result_has_no_reader(box, make):
     os.close(ours), os.close(its)
 
 
+@pytest.mark.quick_cases(1)
 def test_modes_of_delivery(box):
     assert box.run("--deliver", "unchanged").returncode == 0 and box.mails() == [MAIL]
     done = box.run("--deliver", "nothing", sender=None, recipients=())
@@ -279,6 +280,7 @@ def test_help_and_version_end_with_0():
     )
 
 
+@pytest.mark.full
 def test_inherited_process_state_does_not_matter(box):
     def inherit():
         for number in (
@@ -311,6 +313,7 @@ def test_closed_standard_files(box, closed):
     assert box.mails() == ([] if 0 in closed else [MARKED])
 
 
+@pytest.mark.full
 def test_stdin_that_is_unreadable_or_too_long_defers(box):
     directory = os.open("/", os.O_RDONLY)
     assert refused(box.run(stdin=directory))

@@ -163,6 +163,7 @@ def test_sendmail_exit_status_and_signal_decide_the_exit_code(box):
         assert f"signal={int(number)} " in box.lines()[0]
 
 
+@pytest.mark.full
 def test_failing_sendmail_defers(box):
     (box.path / "plain").touch(0o644)
     for path in (box.path / "absent", "/", box.path / "plain", box.path / "spool"):

@@ -65,6 +65,7 @@ def test_logits_equal_transformers(tmp_path):
     assert max(found.values()) < 2e-6, found  # as README says
 
 
+@pytest.mark.full
 def test_logits_of_quantised_weights_are_near_transformers(tmp_path):
     # theirs are f32 products with the same weights dequantised; ours round the activations to int8
     # (a step is max/127)

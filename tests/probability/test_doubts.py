@@ -18,6 +18,7 @@ def said(models, q, n, *argv):
     return done.stdout.splitlines(), done.stderr.decode().splitlines()
 
 
+@pytest.mark.quick_cases(1)
 def test_low_mass_is_said_once_with_a_remedy(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
     lines, (message,) = said(models, q, 25)

@@ -98,6 +98,7 @@ def path_of(rows):
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
+@pytest.mark.full
 def test_fit_of_what_cannot_be_learnt_takes_nothing_and_says_so(models, q, tmp_path, file):
     """Labels that have nothing to do with the texts."""
     same = {"yes": WORDS["yes"], "no": WORDS["yes"]}
@@ -131,6 +132,7 @@ def test_few_labels_have_no_head(models, q, tmp_path, file):
     assert set(fit_file.read(str(file), "fit")["figures"]) == {"none", "calibration"}
 
 
+@pytest.mark.full
 def test_calibration_moves_p_to_the_shares_of_the_labels(models, q, tmp_path, file):
     """Nine of ten texts are no, and the model knows nothing: P(yes) comes to a tenth."""
     rows = labelled(50, words={"yes": WORDS["yes"], "no": WORDS["yes"]})
@@ -142,6 +144,7 @@ def test_calibration_moves_p_to_the_shares_of_the_labels(models, q, tmp_path, fi
     assert 0.05 < sum(p) / len(p) < 0.2
 
 
+@pytest.mark.quick_cases(1)
 def test_figures_are_out_of_fold(models, q, tmp_path, file):
     """The labels of a fold do not reach its own predictions: with random labels, which a head with
     more dimensions than texts fits perfectly, its accuracy is that of guessing.
@@ -198,6 +201,7 @@ def test_bytes_do_not_depend_on_order_repetition_and_threads(models, q, tmp_path
 # Risk.
 
 
+@pytest.mark.full
 def test_risk_sets_the_threshold(models, q, tmp_path, file):
     path = write(tmp_path / "l.jsonl", labelled(120))
     done = classify(models, "-q", q, "--fit", "--risk", "0.05", "--fit-file", file, path)
@@ -235,6 +239,7 @@ def test_risk_that_the_surest_do_not_keep_is_refused(models, q, tmp_path, file):
 # With --learn.
 
 
+@pytest.mark.full
 def test_learning_starts_from_a_fit(models, q, tmp_path):
     path = write(tmp_path / "l.jsonl", labelled(40))
     found = fit(models, q, path)
@@ -249,6 +254,7 @@ def test_learning_starts_from_a_fit(models, q, tmp_path):
     assert abs(p_yes(models, q, "plum") - other) < 0.2
 
 
+@pytest.mark.quick_cases(1)
 def test_learning_is_refused_where_a_fit_has_a_head(models, q, tmp_path, home):
     fit(models, q, write(tmp_path / "l.jsonl", labelled(100)))
     for argv in (("--learn", "yes"), ("--forget",)):
@@ -258,6 +264,7 @@ def test_learning_is_refused_where_a_fit_has_a_head(models, q, tmp_path, home):
     assert [p.name for p in (home / ".local/share/sluice").iterdir()] == ["q.fit"]
 
 
+@pytest.mark.full
 def test_what_was_learnt_before_a_fit_is_said_to_be_out_of_date(models, q, tmp_path):
     assert classify(models, "-q", q, "--learn", "yes", input=b"apple").returncode == 0
     rows = labelled(50, words={"yes": WORDS["yes"], "no": WORDS["yes"]})
@@ -353,6 +360,7 @@ def with_nan(weights):
     return base64.b64encode(found.tobytes()).decode()
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_fits_are_refused_by_one_line(models, fitted, tmp_path, name):
     change, message = DAMAGE[name]
@@ -433,6 +441,7 @@ def test_receipts_name_the_fit_and_verify_without_it(models, fitted, tmp_path):
     assert done.returncode == 0 and b"\tsame\t1\t" in done.stdout
 
 
+@pytest.mark.full
 def test_evaluation_compares_with_a_fit(models, fitted, tmp_path):
     q, good = fitted
     path = write(tmp_path / "l.jsonl", labelled(60, seed=4))
@@ -455,6 +464,7 @@ def test_why_explains_the_probability_of_the_head(models, fitted):
 # Refusals.
 
 
+@pytest.mark.full
 def test_bad_calls(models, q, tmp_path):
     good = write(tmp_path / "l.jsonl", labelled(30))
     few = write(tmp_path / "few.jsonl", labelled(9))

@@ -55,6 +55,7 @@ def test_prior_by_hand():
     assert divided([0.6, 0.4], [0.7, 0.3]) == pytest.approx([0.39130, 0.60870], abs=1e-5)
 
 
+@pytest.mark.quick_cases(1)
 def test_prior_of_texts_is_the_mean_and_divides_p(models, q, lines):
     before, after = asked(models, q, lines), asked(models, q, lines, "--prior", "texts")
     names = list(before[0]["p"])
@@ -195,6 +196,7 @@ def test_file_of_texts_is_a_prior(models, q, lines, tmp_path):
     assert [o["p"] for o in asked(models, q, lines, "--prior", as_json)] == [o["p"] for o in want]
 
 
+@pytest.mark.full
 def test_saved_priors_that_do_not_fit_are_refused(models, q, lines, tmp_path):
     file = tmp_path / "my.prior"
     asked(models, q, lines, "--prior", "content-free", "--save-prior", file)
@@ -222,6 +224,7 @@ def test_saved_priors_that_do_not_fit_are_refused(models, q, lines, tmp_path):
 # Refusals.
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [

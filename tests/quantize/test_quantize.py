@@ -123,7 +123,7 @@ def test_q8_0_of_a_real_model_equals_llama_quantize(datafile, tmp_path):
 
 
 @pytest.mark.parametrize("kind", requantize.KINDS)
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 def test_models_of_each_kind_run(tiny, tmp_path, kind):
     out, twice = tmp_path / "q.gguf", str(tmp_path / "twice.gguf")
     assert run("gguf-quantize", "-j", 3, tiny, out, kind).returncode == 0
@@ -316,6 +316,7 @@ BAD_LINES = [
 ]
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("argv, code, what", BAD_LINES)
 def test_bad_lines_are_refused(tmp_path, argv, code, what):
     odd_file(tmp_path / "m.gguf")

@@ -181,6 +181,7 @@ def test_model_without_a_chat_template_gets_a_text_to_continue(tmp_path):
 # The verdict.
 
 
+@pytest.mark.quick_cases(1)
 def test_level_is_the_expected_one_and_the_answer_is_nearest(models, tmp_path):
     for bias, level, answer in (
         ({"worst": 900}, 2.0, "worst"),

@@ -64,6 +64,7 @@ def resealed(line, key=None, **changes):
 # What a receipt says.
 
 
+@pytest.mark.quick_cases(1)
 def test_receipt_has_every_bit_and_digests_that_other_programs_compute(box, models):
     box.receipt("3.txt")
     (line,) = box.lines()
@@ -110,6 +111,7 @@ def test_with_a_key_no_text_can_be_guessed_and_no_line_written(box):
     assert code == 65 and "line 1 is damaged: its seal" in said
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("many", [("--each", "line"), ("--jsonl",), ("--csv", "text"), ()])
 def test_every_form_of_many_texts_leaves_receipts_that_verify(box, many):
     rows = [f"text number {i}, " * i for i in range(1, 5)]
@@ -129,6 +131,7 @@ def test_every_form_of_many_texts_leaves_receipts_that_verify(box, many):
         assert [json.loads(line)["id"] for line in box.lines()] == list(range(4))
 
 
+@pytest.mark.full
 def test_receipts_of_many_texts_are_those_of_single_ones(box):
     for name in sorted(TEXTS):
         box.receipt(name)
@@ -252,6 +255,7 @@ def test_one_bit_that_is_another_differs(box):
     assert code == 1 and lines[0].split("\t")[1] == "differs" and "log_p of " in lines[0]
 
 
+@pytest.mark.full
 def test_what_is_learnt_later_does_not_break_a_receipt(box):
     box.receipt("1.txt", "2.txt")
     calibration = "--calibration", box.path / "learnt"
@@ -273,6 +277,7 @@ def test_thresholds_are_no_part_of_the_question(box):
     assert box.verify("1.txt")[0] == 0
 
 
+@pytest.mark.full
 def test_other_model_question_or_arithmetic_is_refused_by_name(box, models):
     box.receipt("1.txt")
     (line,) = box.lines()
@@ -335,7 +340,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damaged_line_is_named_and_the_others_are_used(box, name):
     box.receipt(*sorted(TEXTS))
@@ -378,6 +383,7 @@ def test_file_of_another_kind_is_one_line(box, models):
     assert said.count("\n") == 1
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("data", [b"notes\n", b"notes", b'{"receipt"}\n', b"\0" * 2000])
 def test_another_file_is_left_alone(box, data):
     box.r.write_bytes(data)
@@ -398,6 +404,7 @@ def test_last_line_that_is_no_receipt_is_left_alone(box):
     assert box.r.read_bytes() == data
 
 
+@pytest.mark.full
 def test_what_is_no_file_is_refused_before_any_work(box):
     os.mkfifo(box.path / "fifo")
     (box.path / "link").symlink_to("elsewhere")
@@ -423,6 +430,7 @@ def test_disk_that_is_full_leaves_whole_lines_and_gives_no_verdict(box):
     assert box.r.read_bytes() == before
 
 
+@pytest.mark.quick_cases(1)
 def test_processes_that_append_at_the_same_time_write_whole_lines(box, models):
     words = [str(BIN / "classify"), "-m", str(models / "llama.gguf"), "-q", str(box.q)]
     started = [
@@ -439,6 +447,7 @@ def test_processes_that_append_at_the_same_time_write_whole_lines(box, models):
     assert box.verify(*sorted(TEXTS))[0] == 0
 
 
+@pytest.mark.full
 def test_killed_writer_leaves_a_file_that_goes_on(box, models):
     text = "".join(f"text number {i}\n" for i in range(2000)).encode()
     words = [BIN / "classify", "-m", models / "llama.gguf", "-q", box.q, "--each", "line"]
@@ -475,6 +484,7 @@ def test_keys_that_are_none_are_refused(box):
     assert box.classify("--receipt", box.r, "--receipt-key", "no", "1.txt").returncode == 66
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "argv",
     [

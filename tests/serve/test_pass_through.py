@@ -46,6 +46,7 @@ def reason(done, mail):
     return UNCHECKED.search(done.stdout)[1].decode()
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", MAILS)
 def test_headers_say_what_long_says(name):
     done, line = through(MAILS[name]), run("classify", "--long", "--no-cache", input=MAILS[name])
@@ -79,7 +80,7 @@ def hostile():
 
 
 @pytest.mark.parametrize("name", dict(hostile()))
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 def test_hostile_mail_comes_out_whole(name):
     mail = dict(hostile())[name]
     done = through(mail)
@@ -129,6 +130,7 @@ def test_any_size_comes_out_whole_and_in_bounded_memory(n_bytes, tmp_path):
     assert int(done.stderr) < 400 << 10
 
 
+@pytest.mark.full
 def test_nothing_is_written_until_all_is_read():
     p = subprocess.Popen(
         [BIN / "classify", "--pass-through", "--no-cache"],

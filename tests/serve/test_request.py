@@ -102,6 +102,7 @@ def test_message_cannot_name_a_user(tmp_path, taught):
             assert len(line.split()) == 4 and line == asking(w.path, begin + DATA[0])
 
 
+@pytest.mark.full
 def test_worker_judges_by_the_calibration_of_the_user(tmp_path, taught):
     with serving(tmp_path / "s", "--learned-in", taught) as w:
         for data, line in zip(DATA, long_lines()):
@@ -111,6 +112,7 @@ def test_worker_judges_by_the_calibration_of_the_user(tmp_path, taught):
                 assert asking(w.path, data, user=user) == line  # the site's
 
 
+@pytest.mark.full
 def test_worker_sees_at_once_what_a_user_teaches(tmp_path):
     directory = tmp_path / "learned"
     directory.mkdir()
@@ -145,6 +147,7 @@ def test_calibration_that_cannot_be_trusted_is_not_used(tmp_path):
     assert "bob: is a symbolic link" in said and said.count("\n") == 2
 
 
+@pytest.mark.full
 def test_more_users_than_are_kept(tmp_path, taught):
     directory = tmp_path / "many"
     directory.mkdir()
@@ -172,6 +175,7 @@ def test_worker_explains_if_it_is_asked(tmp_path, taught):
     assert words(ann)["taught"] == str(len(DATA)) and float(words(ann)["tokens"]) > 0
 
 
+@pytest.mark.full
 def test_rules_are_read_again_when_they_change_and_at_sighup(tmp_path):
     path = tmp_path / "r.yaml"
     text = "rules:\n- {rule: net, answer: %s, client: 192.0.2.0/24}\n"
@@ -222,6 +226,7 @@ def field(mail, name):
     return found and found[1]
 
 
+@pytest.mark.full
 def test_recipient_of_mail_filter_chooses_the_calibration(tmp_path, taught):
     with serving(tmp_path / "s", "--learned-in", taught) as w:
         of = lambda *to, by=("--learned-by", "recipient"): float(

@@ -33,6 +33,7 @@ def table(folder, *argv):
     return [line.strip("| ").split(" | ") for line in done.stdout.splitlines()]
 
 
+@pytest.mark.quick_cases(1)
 def test_each_user_has_a_row_for_each_number_of_messages(folder):
     head, _, *rows = table(folder, "-u", "spamassassin", "-u", "enron1", "-n", "4,12")
     assert head == ["user", "messages, spam", "taught", "model", "learned", "bogofilter"]

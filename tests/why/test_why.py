@@ -52,6 +52,7 @@ def single(c, text):
 # The numbers.
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -79,6 +80,7 @@ def test_each_text_with_a_span_left_out_has_the_bits_of_its_own_verdict(models, 
     assert c.ask(text).log_p == w.verdict.log_p  # what is kept of the prompt is unharmed
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("mail", MAILS, ids=lambda path: path.stem)
 def test_of_a_message_the_text_that_its_reader_sees_is_cut(spam, mail):
     data = mail.read_bytes()
@@ -165,6 +167,7 @@ def test_order_of_the_questions_to_the_model_does_not_matter(models):
 # Counterfactuals.
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("mail", MAILS, ids=lambda path: path.stem)
 def test_counterfactual_changes_the_answer_and_needs_each_of_its_spans(spam, mail):
     w = why.explain(spam, mail.read_bytes(), counterfactual=True)
@@ -181,6 +184,7 @@ def test_counterfactual_changes_the_answer_and_needs_each_of_its_spans(spam, mai
         assert asked.verdicts([rest])[0].answer == w.verdict.answer
 
 
+@pytest.mark.full
 def test_counterfactual_takes_two_evaluations_a_span_at_most(spam, monkeypatch):
     asked = []
     verdicts = why.Asked.verdicts
@@ -340,6 +344,7 @@ def coloured(argv, stdin, **env):
     return out
 
 
+@pytest.mark.full
 def test_colours_are_for_terminals_that_want_them(tmp_path):
     (tmp_path / "t").write_bytes(BUY)
     argv = ("--why",)
@@ -455,6 +460,7 @@ def test_text_of_one_span_is_refused(data):
     assert re.search(rb"--why: the text has (no|1) span: nothing to compare\n", done.stderr)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize(
     "argv",
     [
@@ -486,6 +492,7 @@ def test_page_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     assert (tmp_path / "t").read_bytes() == LINES
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "data",
     [
@@ -505,6 +512,7 @@ def test_whatever_the_text_there_is_an_answer(models, tmp_path, data):
     assert len(done.stdout) < 20_000
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_text(models, tmp_path):
     q = write_question(tmp_path / "q.yaml", input={"kind": "text", "head_ids": 30, "tail_ids": 20})
     peaks = []

@@ -37,6 +37,7 @@ def explained(models, taught, *options, text=ASKED):
     return json.loads(done.stdout)["why"]
 
 
+@pytest.mark.quick_cases(1)
 def test_words_have_the_sign_of_what_was_taught(models, taught):
     found = explained(models, taught)
     sign = 1 if found["of"] == "yes" else -1
@@ -68,6 +69,7 @@ def test_top_limits_the_words_and_the_largest_come_first(models, taught):
     assert abs(found["words"][0]["effect"]) >= abs(found["words"][1]["effect"])
 
 
+@pytest.mark.quick_cases(1)
 def test_terminal_shows_words_without_control_characters(models, taught):
     q, path = taught
     hostile = b"orchard\x1b[31m apples\nropes\x9b and \xe2\x80\xaeropes"
@@ -77,6 +79,7 @@ def test_terminal_shows_words_without_control_characters(models, taught):
     assert all(line.isprintable() for line in out.splitlines())
 
 
+@pytest.mark.quick_cases(1)
 def test_page_has_the_words(models, taught, tmp_path):
     q, path = taught
     page = tmp_path / "page.html"
