@@ -28,6 +28,8 @@ MODEL, QUESTION = b"\1" * 8, b"\2" * 8
 
 def main(folders: list[str]) -> None:
     """Teach, fill, measure, print."""
+    if not folders:
+        sys.exit(__doc__)
     paths = sorted(p for f in folders for p in glob.glob(f"{f}/**/*", recursive=True))
     mails = [open(p, "rb").read() for p in paths if os.path.isfile(p)]
     read = [(m, inputs.text(m, True, True)[0], tokens.header_of(m)) for m in mails]

@@ -18,7 +18,7 @@ import re
 
 from ..mail import fields
 
-MAX_TOKENS = 400
+MAX_TOKENS = 320
 MAX_HEADER = 200
 MAX_BYTES = 1 << 14  # of each end of a text, and of its tail if the middle was dropped
 HEADER_BYTES = 1 << 16
