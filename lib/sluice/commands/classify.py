@@ -438,24 +438,20 @@ def main(
         from ..learn import asked as learning
 
         learning.at_once(Setup(**options), reset, as_json)
+    for name, is_given in ("evaluate", evaluate), ("fit", fit):
+        if is_given:
+            cli.only_one(**{name: 1}, listen=listen, pass_through=pass_through, learn=learn)
+            cli.only_one(**{name: 1}, jsonl=jsonl, long=long, each=each, select=select)
+            cli.only_one(**{name: 1}, forget=forget, state=state_file, null=null)
+            cli.only_one(**{name: 1}, why=why, verify=verify, receipt=receipt)
+            cli.refuse(not files, f"--{name}: needs LABELLED texts")
+    forms = column, label_column, mail, recursive, mbox, as_text
     if evaluate:
-        cli.only_one(evaluate=True, listen=listen, pass_through=pass_through, learn=learn)
-        cli.only_one(evaluate=True, jsonl=jsonl, long=long, each=each, select=select)
-        cli.only_one(evaluate=True, forget=forget, state=state_file, null=null)
-        cli.only_one(evaluate=True, why=why, verify=verify, receipt=receipt)
-        cli.refuse(not files, "--evaluate: needs LABELLED texts")
-        forms = column, label_column, mail, recursive, mbox, as_text
         cli.refuse(prior == "texts" or save_prior, "--evaluate: save a prior before, then name it")
         cli.refuse(curve and (compared or prior), "--curve excludes --compare and --prior")
         return _evaluate(options, files, forms, as_json, html, compared, curve)
     if fit:
-        cli.only_one(fit=True, listen=listen, pass_through=pass_through, learn=learn)
-        cli.only_one(fit=True, jsonl=jsonl, long=long, each=each, select=select)
-        cli.only_one(fit=True, forget=forget, state=state_file, null=null)
-        cli.only_one(fit=True, why=why, verify=verify, receipt=receipt)
         cli.only_one(fit=True, prior=prior, save_prior=save_prior, no_calibration=no_calibration)
-        cli.refuse(not files, "--fit: needs LABELLED texts")
-        forms = column, label_column, mail, recursive, mbox, as_text
         return _fit(options, files, forms, (head, risk), as_json)
     texts = Texts(
         files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json

@@ -25,7 +25,7 @@ import binascii
 import os
 from array import array
 
-from ..faults import NO_OUTPUT, data_error, printable
+from ..faults import data_error, printable
 from ..jsonl import BadLine, dump, load
 from ..question import calibration
 from ..system import files
@@ -57,11 +57,7 @@ class Fitted:
 
 def prepare_target(path: str) -> None:
     """Make the directory of the file at `path`. Error 73 if it, or the file, cannot be made."""
-    directory = os.path.dirname(os.path.abspath(path))
-    try:
-        os.makedirs(directory, 0o700, exist_ok=True)
-    except OSError as e:
-        raise files.write_error(directory, e, NO_OUTPUT) from None
+    files.make_directory_of(path)
     files.check_target(path)
 
 

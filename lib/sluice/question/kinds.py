@@ -38,17 +38,7 @@ MAX_ANSWERS, MAX_LEVELS = 255, 10
 MANY_ANSWERS = 16  # with more, the question comes first unless `order` says otherwise
 MAX_LIST = 2048  # bytes of a list without descriptions
 MAX_TEXT = 16 << 10  # bytes of the question's text, or of a description
-COMMON = (
-    "input",
-    "model",
-    "frame",
-    "aliases",
-    "tokenisations",
-    "thresholds",
-    "calibration",
-    "prior",
-    "orders",
-)
+OPTIONAL = tuple("model frame aliases tokenisations thresholds calibration prior orders".split())
 OWN = ("type", "question", "order", "list", "prompt")
 ANSWERS_KEY = {YESNO: "answers", CHOICE: "answers", SCORE: "levels"}
 DEFAULT_INPUT = {"kind": "text", "head_ids": 768, "tail_ids": 256}
@@ -71,12 +61,12 @@ def expand(tree: "dict[str, Any]", path: str) -> Full:
     if not kind:
         raise data_error(path, f"type: is none of {', '.join(TYPES)}")
     key = ANSWERS_KEY[kind]
+    known = (*OWN, key, "input", *OPTIONAL)
     for name in tree:
-        if name not in (*OWN, *COMMON, key):
+        if name not in known:
             raise data_error(
                 path,
-                f"a question of type {kind} has no key {printable(name)}; use"
-                f" {', '.join((*OWN, key, *COMMON))}",
+                f"a question of type {kind} has no key {printable(name)}; use {', '.join(known)}",
             )
     listed = _listed(tree, kind, path)
     for name in listed:
@@ -95,7 +85,7 @@ def expand(tree: "dict[str, Any]", path: str) -> Full:
     is_listed = tree.get("list")
     if "list" in tree and not isinstance(is_listed, bool):
         raise data_error(path, "list: is not true or false")
-    given = {name: tree[name] for name in COMMON if name in tree}
+    given = {name: tree[name] for name in ("input", *OPTIONAL) if name in tree}
     threshold = given.get("thresholds", UNSURE_BELOW if kind == YESNO else 0.0)
     if type(threshold) in (int, float):
         given["thresholds"] = dict.fromkeys(listed, threshold)

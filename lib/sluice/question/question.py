@@ -85,16 +85,7 @@ class Question:
             tree,
             "",
             ("input", "prompt", "answers"),
-            (
-                "model",
-                "frame",
-                "aliases",
-                "tokenisations",
-                "thresholds",
-                "calibration",
-                "prior",
-                "orders",
-            ),
+            kinds.OPTIONAL,
         )
         self.model = self._string(top, "model", 1000) if "model" in top else None
         self.frame = (

@@ -290,6 +290,15 @@ def copy_range(to_fd: int, to: int, from_fd: int, at: int, n_bytes: int) -> int:
     return done
 
 
+def make_directory_of(path: str) -> None:
+    """Make the directory of the file at `path`, mode 0700, if it is missing. Error 73 or 75."""
+    directory = os.path.dirname(os.path.abspath(path))
+    try:
+        os.makedirs(directory, 0o700, exist_ok=True)
+    except OSError as e:
+        raise write_error(directory, e, NO_OUTPUT) from None
+
+
 def open_trusted(path: str, owner: int | None = None) -> int:
     """Open the regular file `path`, which only its owner, this user, root or the user `owner`,
     could have written.
