@@ -414,7 +414,7 @@ build/training-venv/done: lib/requirements.txt lib/spam_training/requirements.tx
 
 model: all build/training-venv/done
 	PYTHONPATH=lib $(TRAINING) -m spam_training "$(CORPORA)" $(TRAIN)
-	$(VENV) -c "from sluice.classify import question; question.write_bundled()"
+	$(VENV) -c "from sluice.question import question; question.write_bundled()"
 
 # Accuracy of the bundled model, or of JUDGE="-m MODEL -q QUESTION", on an external test set: MAILS,
 # archives or folders with ham/ and spam/.

@@ -1,5 +1,6 @@
 """What every test file uses: where the commands are, how to run one, where the shared data lies."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ SCRIPTS = sorted(p.name for p in BIN.iterdir() if p.is_symlink())  # mail-filter
 _shared = Path(os.environ.get("SLUICE_SHARED") or ROOT.parent / "shared")
 # data that tests read where it is, see data/README.md
 SHARED = _shared if _shared.is_dir() else None
+DATA_HOMES = itertools.count()
 DATA = Path(__file__).parent / "data"
 SPAM_MODEL = ROOT / "lib" / "sluice" / "data" / "spam.gguf"
 
@@ -136,12 +138,20 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture
+def taught(tmp_path):
+    """A file of what was learned, and the commands that use it."""
+    from learn_files import Taught
+
+    return Taught(tmp_path / "my.calibration")
+
+
+@pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A cache of its own for each test."""
+    """A home of its own for each test: cache and what is learned."""
     (tmp_path / "home").mkdir(exist_ok=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("MODEL", raising=False)
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME", "MODEL"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path / "home"
 
 
@@ -188,6 +198,16 @@ def surroundings(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
     os.umask(old)
+
+
+@pytest.fixture(autouse=True)
+def data_home(surroundings, tmp_path_factory, monkeypatch):
+    """What a test learns changes no other test."""
+    # the directory need not exist, and seldom does
+    number = next(DATA_HOMES)
+    path = tmp_path_factory.getbasetemp() / "data_homes" / str(number)
+    monkeypatch.setenv("XDG_DATA_HOME", str(path))
+    return path
 
 
 def pytest_addoption(parser):

@@ -6,7 +6,7 @@
 # When classify runs but has no verdict (no model, no answer within 60 s), the mail comes with
 # "X-Spam-Status: unchecked; reason=WORD". If the mailbox cannot be written, dovecot-lda ends with 75, LMTP answers 4xx.
 
-require ["fileinto", "mailbox", "imap4flags", "vnd.dovecot.filter"];
+require ["fileinto", "mailbox", "imap4flags", "variables", "vnd.dovecot.environment", "vnd.dovecot.filter"];
 
 if not filter "classify" ["--pass-through"] {
   # Here is what shall be done with a mail that was not looked at; for instance:  addflag "$Unchecked";
@@ -14,8 +14,9 @@ if not filter "classify" ["--pass-through"] {
 
 # The quick form, a resident worker (configs/systemd) instead of a process that maps the model for each mail. Its socket must
 # be open to the users (SocketMode=0666 in sluice-classify.socket), else each mail takes a process as before. It judges by
-# what the worker was taught, not by what the user taught.
-# if not filter "mail-filter" ["--deliver", "stdout", "--log", "-", "--socket", "/run/sluice/classify.sock"] {}
+# what the user taught if the worker has --learned-in DIR, and the user teaches DIR/USER/spam.calibration (classify --help);
+# else by what the worker was taught.
+# if not filter "mail-filter" ["--deliver", "stdout", "--log", "-", "--socket", "/run/sluice/classify.sock", "--learned-by", "recipient", "--", "${env.vnd.dovecot.username}"] {}
 
 if header :is "X-Spam-Flag" "YES" {
   fileinto :create "Spam";

@@ -18,7 +18,7 @@ enum {
     MARK_WORKER,
     MARK_SKIPPED
 };
-enum { MARK_BYTES = 512 }; /* enough for mark_headers */
+enum { MARK_BYTES = 1024 }; /* enough for mark_headers */
 
 typedef struct {
     /* MARK_YES: the first answer of the question; MARK_NO: another one; MARK_UNSURE;
@@ -27,15 +27,19 @@ typedef struct {
     int32_t reason; /* of MARK_UNCHECKED: MARK_TIMEOUT ... MARK_SKIPPED */
     /* "0.9931", zero-terminated as the others: probability of the first answer */
     char score[7];
-    char required[7]; /* threshold of the first answer */
-    char model[17];   /* 16 hexadecimal digits */
+    char required[7];  /* threshold of the first answer */
+    char model[17];    /* 16 hexadecimal digits */
+    char rule[41];     /* the rule that gave the answer: a-z 0-9 . _ -; "": none */
+    char numbers[65];  /* "model=+2.31 tokens=+0.80 taught=120"; "": not asked for */
+    char signals[161]; /* "dkim:pass,list": a-z : , -; with numbers */
 } mail_verdict;
 
 /* The word of a reason ("timeout"), or NULL for an unknown number. */
 const char *mark_word(int32_t reason);
 /* Parses a line of `classify --long` or of a worker, without its newline: "yes 0.9931
- * 0.9386 3f9a0c1b2d4e5f60" (or no, unsure), or "error WORD".  Returns 0, or -1 for any other line.
- */
+ * 0.9386 3f9a0c1b2d4e5f60" (or no, unsure), or "error WORD".  Behind a verdict may stand "
+ * rule=NAME" and " model=N tokens=N taught=N signals=WORD,...".  Returns 0, or -1 for any other
+ * line. */
 int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes);
 /* out [MARK_BYTES] = the headers of a verdict, each "Name: value\n", zero-terminated.  Returns
  * their bytes. */

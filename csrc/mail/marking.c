@@ -56,6 +56,50 @@ static int is_probability(const uint8_t *s)
     return s[1] == '.';
 }
 
+static char *put(char *at, const char *s)
+{
+    const size_t n = strlen(s);
+    memcpy(at, s, n + 1);
+    return at + n;
+}
+
+/* text [text_bytes] = what stands behind `key` at s, up to a space or `end`: characters of `of`,
+ * one at least.  Returns what follows, or NULL. */
+static const uint8_t *value(char *text, size_t text_bytes, const uint8_t *s, const uint8_t *end,
+                            const char *key, const char *of)
+{
+    const size_t n_key = strlen(key);
+    size_t n = 0;
+    if ((size_t)(end - s) < n_key || memcmp(s, key, n_key))
+        return NULL;
+    for (s += n_key; s < end && *s != ' ' && *s && strchr(of, *s) && n + 1 < text_bytes; s++)
+        text[n++] = (char)*s;
+    text[n] = 0;
+    return n && (s == end || *s == ' ') ? s : NULL;
+}
+
+/* The words behind a verdict. 0, or -1: they are none. */
+static int read_words(mail_verdict *out, const uint8_t *s, const uint8_t *end)
+{
+    static const char number[] = "0123456789.+-none", letters[] = "abcdefghijklmnopqrstuvwxyz:,-";
+    static const char name[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
+    char part[3][13];
+    const uint8_t *next;
+    if (s < end && (next = value(out->rule, sizeof out->rule, s, end, " rule=", name)))
+        s = next;
+    if (s == end)
+        return 0;
+    if (!(s = value(part[0], sizeof part[0], s, end, " model=", number))
+        || !(s = value(part[1], sizeof part[1], s, end, " tokens=", number))
+        || !(s = value(part[2], sizeof part[2], s, end, " taught=", number))
+        || !(s = value(out->signals, sizeof out->signals, s, end, " signals=", letters)))
+        return -1;
+    char *at = put(put(out->numbers, "model="), part[0]);
+    at = put(put(at, " tokens="), part[1]);
+    put(put(at, " taught="), part[2]);
+    return s == end ? 0 : -1;
+}
+
 int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes)
 {
     static const struct {
@@ -73,7 +117,7 @@ int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes)
     }
     for (int a = 0; a < 3; a++) {
         const uint64_t at = strlen(answers[a].name);
-        if (n_bytes != at + REST || memcmp(line, answers[a].name, at))
+        if (n_bytes < at + REST || memcmp(line, answers[a].name, at))
             continue;
         const uint8_t *s = line + at;
         if (s[0] != ' ' || s[7] != ' ' || s[14] != ' ' || !is_probability(s + 1)
@@ -86,16 +130,9 @@ int32_t mark_read(mail_verdict *out, const uint8_t *line, uint64_t n_bytes)
         memcpy(out->score, s + 1, 6);
         memcpy(out->required, s + 8, 6);
         memcpy(out->model, s + 15, 16);
-        return 0;
+        return read_words(out, s + REST, line + n_bytes);
     }
     return -1;
-}
-
-static char *put(char *at, const char *s)
-{
-    const size_t n = strlen(s);
-    memcpy(at, s, n + 1);
-    return at + n;
 }
 
 int64_t mark_headers(char *out, const mail_verdict *v)
@@ -113,6 +150,13 @@ int64_t mark_headers(char *out, const mail_verdict *v)
                                             : "Unsure");
         at = put(put(put(put(at, ", score="), v->score), " required="), v->required);
         at = put(put(at, " model="), v->model);
+        if (*v->rule)
+            at = put(put(at, " rule="), v->rule);
+        if (*v->numbers) {
+            at = put(put(at, "\nX-Spam-Explain: "), v->numbers);
+            at = put(put(at, " rule="), *v->rule ? v->rule : "none");
+            at = put(put(at, " signals="), v->signals);
+        }
     }
     return put(at, "\n" CHECKER) - out;
 }

@@ -20,8 +20,11 @@ INTEGER = r"-?(0|[1-9][0-9]{0,17})"
 NUMBER = re.compile(INTEGER + r"(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?")
 
 
-def parse(data: bytes, name: str) -> "Any":
-    """Return the content of `data` (bytes of bounded size). DataError names `name` and the line."""
+def parse(data: bytes, name: str, lines: "dict[tuple[str | int, ...], int] | None" = None) -> "Any":
+    """Return the content of `data` (bytes of bounded size). DataError names `name` and the line.
+
+    lines: gets {keys and indices that lead to a value: its line}; () leads to the whole.
+    """
     import yaml
 
     try:
@@ -30,7 +33,10 @@ def parse(data: bytes, name: str) -> "Any":
         raise data_error(name, f"byte {e.start} is not UTF-8") from None
     try:
         return _document(
-            yaml, yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)), name
+            yaml,
+            yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)),
+            name,
+            {} if lines is None else lines,
         )
     except yaml.MarkedYAMLError as e:
         mark, problem = e.problem_mark or e.context_mark, e.problem or e.context or ""
@@ -42,33 +48,37 @@ def parse(data: bytes, name: str) -> "Any":
         raise data_error(name, str(e).splitlines()[0]) from None
 
 
-def _document(yaml, events, name):
+def _document(yaml, events, name, lines):
     value, n_documents = None, 0
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent):
             n_documents += 1
             if n_documents > 1:
                 raise _data_error(name, event, "a second document")
-            value = _value(yaml, events, next(events), name, 0)
+            value = _value(yaml, events, next(events), name, (), lines)
     return value
 
 
-def _value(yaml, events, event, name, depth):
-    """Return the value that begins with `event`. Recursion is at most MAX_DEPTH deep."""
+def _value(yaml, events, event, name, at, lines):
+    """Return the value that begins with `event`. Recursion is at most MAX_DEPTH deep.
+
+    at: the keys and indices that lead to it.
+    """
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
         raise _data_error(name, event, "aliases and anchors are not read")
     if event.tag is not None:
         raise _data_error(name, event, f"the tag {printable(event.tag)} is not read")
+    lines[at] = event.start_mark.line + 1
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(event)
-    if depth == MAX_DEPTH:
+    if len(at) == MAX_DEPTH:
         raise _data_error(name, event, f"nested more than {MAX_DEPTH} deep")
     if isinstance(event, yaml.SequenceStartEvent):
         out = []
         for item in iter(events.__next__, None):
             if isinstance(item, yaml.SequenceEndEvent):
                 return out
-            out.append(_value(yaml, events, item, name, depth + 1))
+            out.append(_value(yaml, events, item, name, (*at, len(out)), lines))
     out = {}
     for key in iter(events.__next__, None):
         if isinstance(key, yaml.MappingEndEvent):
@@ -77,7 +87,7 @@ def _value(yaml, events, event, name, depth):
             raise _data_error(name, key, "a key that is not a word")
         if key.value in out:
             raise _data_error(name, key, f"the key {printable(key.value)} appears twice")
-        out[key.value] = _value(yaml, events, next(events), name, depth + 1)
+        out[key.value] = _value(yaml, events, next(events), name, (*at, key.value), lines)
 
 
 def _scalar(event):

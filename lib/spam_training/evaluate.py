@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from sluice.classify import classifier, question
+from sluice.classify import classifier
+from sluice.question import question
 
 from .corpora import Message
 

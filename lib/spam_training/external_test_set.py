@@ -12,8 +12,8 @@ import click
 import numpy as np
 
 from sluice import cli
-from sluice.classify import question
 from sluice.faults import IO_ERROR, Error, data_error
+from sluice.question import question
 
 from . import corpora, evaluate
 from .options import SETTINGS, messages_argument, model_option, question_option

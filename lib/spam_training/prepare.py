@@ -194,7 +194,7 @@ def build(
         + ", ".join(f"{name} {n}" for name, n in sorted(Counter(p.corpus.tolist()).items()))
     )
     p.cluster = near_duplicates.clusters(p.texts)
-    p.is_val = np.array([_validation_byte(p.texts[c]) < VALIDATION for c in p.cluster])
+    p.is_val = validation(p.texts, p.cluster)
     say(f"{len(set(p.cluster.tolist()))} clusters, {int(p.is_val.sum())} texts for validation")
     p.texts, p.is_resent = mailing_lists.resend_some(p.texts, p.is_val)
     p.initial = initial
@@ -322,6 +322,11 @@ def digest(paths: Iterable[Path]) -> str:
     return hashlib.sha256(
         b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in paths)
     ).hexdigest()
+
+
+def validation(found: Sequence[texts.Text], cluster: np.ndarray) -> np.ndarray:
+    """bool [n]: whether a text is kept for validation. cluster: see near_duplicates.clusters."""
+    return np.array([_validation_byte(found[c]) < VALIDATION for c in cluster])
 
 
 def _validation_byte(text):

@@ -17,9 +17,10 @@ import click
 import numpy as np
 
 from sluice import cli
-from sluice.classify import calibration, fitting, question
 from sluice.faults import data_error
 from sluice.mail import message
+from sluice.probability import fitting
+from sluice.question import calibration, question
 
 from . import corpora, evaluate
 from .options import SETTINGS, messages_argument, model_option, question_option

@@ -57,6 +57,7 @@ def test_import_loads_no_module_beside_the_package():
     assert python(code).split() == ["sluice"]
 
 
+@pytest.mark.quick_cases(1)
 def test_api_model_and_question_need_no_numpy_and_no_click(tiny):
     code = f"""
 import sys, sluice
@@ -138,6 +139,7 @@ def _max(option):
 # Text and tokens.
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["llama", "gemma3", "chat"])
 @pytest.mark.parametrize(
     "text", ["", PROMPT, " two  blanks ", b"\xff\xfe caf\xc3", "<|im_start|>user\nHi<|im_end|>"]
@@ -208,6 +210,7 @@ CASES = [
 ]
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("name, arguments, options", CASES)
 def test_text_and_reason_are_those_of_generate(
     tiny, tmp_path, monkeypatch, name, arguments, options
@@ -355,6 +358,7 @@ def test_verdicts_of_other_questions_and_models(models, home, tmp_path, smollm2)
         same(question.classify(data), run("classify", *options, input=data))
 
 
+@pytest.mark.full
 def test_calibration_of_the_user_is_followed_or_not(home, tmp_path):
     data = MAILS[0].read_bytes()
     with sluice.Question() as question:
@@ -392,6 +396,7 @@ def test_many_texts_are_fetched_one_by_one_and_go_on_after_a_bad_one(home):
         assert list(verdicts) == [question.classify("Good bye")]
 
 
+@pytest.mark.quick_cases(1)
 def test_cache_is_where_it_is_asked_for(home, models, tmp_path):
     asked = write_question(tmp_path / "q.yaml")
     for cache, kept in ((False, False), (tmp_path / "cache", True)):

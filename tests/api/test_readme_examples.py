@@ -39,6 +39,7 @@ def test_example_prints_what_the_page_says(n, tmp_path, request):
     assert output(code, tmp_path) == text
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("n", [n for n, (code, _) in enumerate(EXAMPLES) if MODEL in code])
 def test_example_runs_on_another_model(n, tmp_path):
     """A random one: it prints something else, but as many lines at least."""

@@ -142,6 +142,7 @@ def test_synthetic_has_all_supported_types():
     )
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize("kind", [k for k in synthetic.types() if k not in synthetic.MIXES])
 def test_weights_have_the_deviation_of_their_row(kind):
     w, n_in, n_row = synthetic.Weights(kind), 512, 64
@@ -163,6 +164,7 @@ def small(name):
     )
 
 
+@pytest.mark.quick_cases(14)
 @pytest.mark.parametrize(
     "name, kind",
     [*itertools.product(["tiny"], synthetic.types()), *((n, "Q8_0") for n in shapes.SHAPES)],
@@ -181,6 +183,7 @@ def test_model_stays_finite(tmp_path, name, kind):
     assert 0.1 < statistics.pstdev(list(logits)) < 20
 
 
+@pytest.mark.full
 def test_kept_models_are_found_again():
     """Names have a digest of the whole header: metadata, and tensors in their order."""
     digest = lambda shape: hashlib.sha256(
@@ -321,6 +324,7 @@ def bench(*argv, code=0):
     return done.stdout.decode() if code == 0 else done.stderr.decode()
 
 
+@pytest.mark.quick_cases(1)
 def test_json_is_consistent(tiny):
     rows = json.loads(bench("-m", tiny, "-p", "16,8", "-n", 3, "-d", "0,32", "-r", 3, "-o", "json"))
     assert [r["test"] for r in rows] == [
@@ -425,6 +429,7 @@ def test_limit_is_that_of_the_largest_matrix_where_types_are_mixed(tmp_path, mon
     lib.isa_select(b"")
 
 
+@pytest.mark.full
 def test_csv_and_md_say_what_json_says(tiny):
     rows = list(
         csv.DictReader(io.StringIO(bench("-m", tiny, "-p", 4, "-n", 2, "-r", 1, "-o", "csv")))
@@ -472,6 +477,7 @@ def test_combinations_are_all_run(tmp_path):
     assert len(os.listdir(tmp_path / "c")) == 2
 
 
+@pytest.mark.full
 def test_without_a_model_a_small_and_a_large_one_run(tmp_path, monkeypatch):
     monkeypatch.delenv("MODEL", raising=False)
     done = run(
@@ -529,6 +535,7 @@ def test_head_of_another_type_is_another_model(tmp_path):
     assert rows[0]["model_filename"] != rows[1]["model_filename"]
 
 
+@pytest.mark.full
 def test_mix_of_types_is_run_and_is_no_product(tmp_path):
     (row,) = json.loads(
         bench(
@@ -552,6 +559,7 @@ def test_mix_of_types_is_run_and_is_no_product(tmp_path):
     assert "mix of types" in bench("--matmul", "8,8,256", "--type", "Q4_K_M", code=64)
 
 
+@pytest.mark.full
 def test_isa_of_the_environment_is_used_and_shown(tiny, monkeypatch):
     monkeypatch.setenv("SLUICE_ISA", "reference")
     assert "sluice reference" in bench("-m", tiny, "-p", 1, "-n", 0, "-r", 1)
@@ -653,6 +661,7 @@ class Slow:
     generate = prompt
 
 
+@pytest.mark.full
 def test_peer_alternates_and_gives_a_ratio(tiny):
     ours, theirs = measure.run(tiny, [measure.Test(8, 0, 4)], 2, 1, "f16", Slow())
     assert Slow.calls == [4, 8] * 3 and (theirs["backend"], ours["against"]) == ("slow", "slow")
@@ -695,7 +704,7 @@ class Fragile:
         ("f32", 0, "a name: no such cache"),
     ],
 )
-@pytest.mark.quick_cases(1)
+@pytest.mark.full
 def test_peer_that_fails_leaves_the_other_rows(tiny, kv, n_peer_rows, says):
     rows = list(
         measure.run(
@@ -739,7 +748,7 @@ def llama_decode(context, batch):
 
 
 @pytest.mark.parametrize("form", ["json", "md"])
-@pytest.mark.quick_cases(1)
+@pytest.mark.full
 def test_command_survives_a_peer_that_crashes(tiny, tmp_path, form):
     (tmp_path / "llama_cpp.py").write_text(PACKAGE)
     argv = [
@@ -910,6 +919,7 @@ assert memory.peak() - before < n // 4, grown()
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_memory_has_the_cache_in_it(tiny):
     rows = json.loads(bench("-m", tiny, "-p", 4, "-n", 2, "-r", 1, "-o", "json"))
     assert all(4 << 20 < r["memory"] < 200 << 20 for r in rows)
@@ -937,6 +947,7 @@ def test_start_runs_whole_processes(tiny, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.full
 def test_start_reports_the_error_of_prefill(tiny):
     assert "prefill: standard input: line 2050: more than 2048 tokens" in bench(
         "-m", tiny, "-p", 0, "-n", 0, "--start", 3000, code=65
@@ -1266,6 +1277,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
         os.kill(pid, 0)
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(
     "argv, code, says",
     [

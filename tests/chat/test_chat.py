@@ -109,6 +109,7 @@ def said(path):
     return [(m["role"], m["content"]) for m in map(json.loads, path.read_text().splitlines())]
 
 
+@pytest.mark.quick_cases(1)
 def test_talk_at_a_terminal(model, tmp_path):
     """Lines, UTF-8 that is edited, a line brought back, a paste of several lines; speeds after each
     answer.
@@ -474,6 +475,7 @@ def test_template_without_system_role_is_named(tmp_path):
     )
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "template, code, error",
     [

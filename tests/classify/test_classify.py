@@ -11,13 +11,13 @@ from classify_call import ALIKE, TEXT, classify, opened, question, tree_of, writ
 from conftest import SPAM_MODEL, find_data, run, shell
 
 from sluice import gguf, stream
-from sluice.classify.answers import MAX_NODES, Tree, calibrated, log_sum
 from sluice.classify.classifier import Classifier
-from sluice.classify.question import Question
 from sluice.faults import Error
 from sluice.grammar import matcher as grammar
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
+from sluice.question.answers import MAX_NODES, Tree, calibrated, log_sum
+from sluice.question.question import Question
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -406,6 +406,7 @@ def test_classify_output_does_not_depend_on_threads_and_cache(models, tmp_path):
 LONG = [{"special": "<s>"}, {"text": "A rule that everybody knows. " * 100}, "input"]
 
 
+@pytest.mark.full
 def test_long_prefix_is_computed_once(models, tmp_path, home):
     write_chat_model(tmp_path / "m.gguf", n_ctx=4096, n_embd=256, n_ff=768)
     q = write_question(tmp_path / "q.yaml", prompt=LONG)
@@ -542,6 +543,7 @@ def test_spam_prototype_answers_as_recorded(datafile):
         assert v.scores["yes"] == pytest.approx(p, abs=0.01)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["language-is-english", "urgent", "sentiment"])
 def test_shipped_questions_can_be_put_to_any_model(datafile, models, name):
     paths = [

@@ -16,9 +16,9 @@ from chat_model import write_chat_model
 from classify_call import TEXT, classify, jsonl, opened, question, run_measured, write_question
 from conftest import START, run, shell
 
-from sluice.classify import inputs
 from sluice.classify.classifier import Classifier
 from sluice.faults import Error
+from sluice.texts import inputs
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("home")
 # Bad input.
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "data",
     [
@@ -163,6 +164,7 @@ BAD = {  # what is wrong: (arguments, input, code, words)
 }
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("what", BAD)
 def test_bad_calls_end_in_one_line_and_their_code(models, tmp_path, what):
     argv, data, code, words = BAD[what]
@@ -290,6 +292,7 @@ def test_texts_are_folded_where_the_question_says_so(models, tmp_path):
     )
 
 
+@pytest.mark.full
 def test_lines_hold_whole_mails_as_latin_1(models, tmp_path):
     q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
     raw = [LETTER, b"\x80\xff\0" * 50, b"From x\nSubject: only a head\n\n", bytes(range(256))]
@@ -315,6 +318,7 @@ def test_lines_hold_whole_mails_as_latin_1(models, tmp_path):
     ]
 
 
+@pytest.mark.full
 def test_message_of_a_hundred_megabytes_is_read_to_its_limit(models, tmp_path):
     q = write_question(tmp_path / "q.yaml", **ABOUT_MAIL)
     with open(tmp_path / "large", "wb") as f:

@@ -8,11 +8,12 @@ from classify_call import ALIKE, classify, jsonl, question, run_measured, write_
 from conftest import BIN
 
 from sluice import stream
-from sluice.classify import many, report
+from sluice.classify import many
 from sluice.classify.classifier import Classifier
 from sluice.classify.panel import Panel
 from sluice.classify.plan import Texts
 from sluice.faults import Error
+from sluice.texts import objects
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -116,6 +117,7 @@ def test_jsonl_line_without_tokens_is_its_own_error(models, tmp_path, monkeypatc
     )
 
 
+@pytest.mark.full
 def test_jsonl_line_that_is_too_long_is_not_kept_in_memory(models, tmp_path):
     q = write_question(tmp_path / "q.yaml")
     code = (
@@ -163,7 +165,7 @@ def test_jsonl_line_with_a_million_values_is_refused_unread(models, tmp_path, un
     "text", ["[,{" * 500_000, '\\"' * 500_000, "\\" * 999_999, '\\\\"[' * 300_000], ids=range(4)
 )
 def test_large_json_string_is_one_value(text):
-    assert report.parse(json.dumps({"id": 7, "text": text}).encode(), "utf-8") == (
+    assert objects.parse(json.dumps({"id": 7, "text": text}).encode(), "utf-8") == (
         7,
         text.encode(),
     )

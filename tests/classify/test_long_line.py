@@ -8,9 +8,10 @@ from conftest import BIN, run
 from worker_process import DATA, ENV, MAILS
 
 from sluice import gguf
-from sluice.classify import question
+from sluice.question import question
 
 
+@pytest.mark.full
 def test_long_line_has_the_score_of_the_first_answer(tmp_path):
     q = question.read(question.find("spam"))
     model = gguf.File(question.model_path(q)).id[:8].hex()
@@ -53,7 +54,7 @@ def test_long_line_has_the_score_of_the_first_answer(tmp_path):
         ("--calibration", "none"),
     ],
 )
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 def test_fast_start_prints_the_same_long_line(my_model, argv):
     for data in (DATA[0], DATA[3]):
         ways = [

@@ -303,6 +303,7 @@ def test_xargs_repeats_no_part_with_invalid_lines(place_with_bad_lines, alone):
     assert_two_are_bad(place, alone)
 
 
+@pytest.mark.quick_cases(1)
 def test_xargs_over_files_has_a_line_for_each_although_a_worker_is_killed(place):
     """Files whose names have spaces, tabs, newlines and quotes; 301 of them, so that the last
     process gets one."""

@@ -65,6 +65,7 @@ def test_one_file_gives_a_line_and_the_status_of_its_answer():
     assert spam(MAILS[0]).returncode == 1
 
 
+@pytest.mark.full
 def test_several_files_give_a_line_each_and_status_0():
     done = spam(*MAILS)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -103,6 +104,7 @@ def test_mbox_on_stdin_is_split_with_the_option_alone(tmp_path):
     assert len(one.stdout.split()) == 2 and b"\t" not in one.stdout
 
 
+@pytest.mark.full
 def test_mail_with_a_lone_from_line_is_one_mail(tmp_path):
     """procmail pipes and saves a message like this."""
     (tmp_path / "m").write_bytes(DATED + MAILS[-1].read_bytes())
@@ -120,6 +122,7 @@ def test_text_insists_on_one_text(tmp_path):
 # Lines, objects and tables.
 
 
+@pytest.mark.quick_cases(1)
 def test_each_line_is_a_text(models, q):
     done = classify(models, "-q", q, "--each", "line", input="\n".join(TEXTS).encode())
     assert (done.returncode, done.stderr) == (0, b"")
@@ -169,7 +172,7 @@ def test_jsonl_reads_files(models, q, tmp_path):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 def test_table_comes_back_with_the_answers_behind_it(models, q, encoding, delimiter):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\r\n")
@@ -334,6 +337,7 @@ def test_name_that_is_no_utf8_is_printed_as_it_is(tmp_path):
     assert json.loads(spam("--json", tmp_path).stdout)["name"].endswith("\\xff.eml")
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize(
     "argv, words",
     [
@@ -348,7 +352,7 @@ def test_name_that_is_no_utf8_is_printed_as_it_is(tmp_path):
         (["--long", "--each", "line"], "--long"),
         (["--listen", "s", "--each", "line"], "--listen"),
         (["--pass-through", "--select", "yes"], "--pass-through"),
-        (["--learn", "yes", "--each", "line"], "--learn"),
+        (["--learn", "yes", "--each", "line", "--select", "yes"], "--learn"),
         (["--state", "s", "--each", "line"], "--state: standard output must be a file"),
     ],
 )

@@ -30,7 +30,7 @@ def bits(v):
     ids=["text first", "nothing behind", "nothing behind all", "one each", "mixed"],
 )
 @pytest.mark.parametrize("arch", ["llama", "gemma3"])
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 def test_each_answer_has_the_bits_of_the_question_asked_alone(models, arch, prompts):
     path = str(models / f"{arch}.gguf")
     bos = {"llama": "<s>", "gemma3": "<bos>"}[arch]
@@ -155,6 +155,7 @@ BAD = {
 }
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("what", BAD)
 def test_bad_questions_end_in_one_line_and_their_code(models, two, what):
     argv, code, words = BAD[what]

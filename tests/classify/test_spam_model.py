@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, run, sets_here
 
 from sluice import gguf
-from sluice.classify import question
+from sluice.question import question
 
 DATA = ROOT / "lib" / "sluice" / "data"
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
@@ -56,6 +56,7 @@ def test_question_asks_as_training_did():
     assert q.scale != 1.0 and 0.5 < q.thresholds["yes"] < 1
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("mail", MAILS, ids=lambda path: path.stem)
 def test_bundled_model_is_right_on_new_messages(mail):
     done = run("classify", "--no-cache", input=mail.read_bytes())
@@ -104,6 +105,7 @@ def test_demo_classifies_six_messages():
     assert b"\nno\n" in done.stdout  # the yes or no of a prompt, and then text of another model
 
 
+@pytest.mark.full
 def test_external_test_set_evaluates_a_folder_of_messages(tmp_path):
     pytest.importorskip("numpy", reason="numpy is not installed: make .venv/test")
     for mail in MAILS:
@@ -157,6 +159,7 @@ def test_external_test_set_names_a_folder_without_mails(tmp_path):
     assert done.returncode == 65 and b"no messages under ham/ or spam/" in done.stderr
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "broken", ["not an archive", "an archive that is cut", "a model that is cut"]
 )

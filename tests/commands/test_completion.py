@@ -60,7 +60,7 @@ def by_bash(folder, *words):
         (("sluice", "completion", ""), ["bash", "fish", "zsh"]),
         (("classify", "--mo"), ["--mode", "--model"]),
         (("sluice", "classify", "--mo"), ["--mode", "--model"]),
-        (("/usr/bin/classify", "--learn"), ["--learn"]),
+        (("/usr/bin/classify", "--learn"), ["--learn", "--learned-by", "--learned-in"]),
         (("classify", "-m", ""), ["a.gguf", "d", "with blank.gguf"]),
         (("classify", "-m", "d/"), ["d/e.gguf"]),
         (("generate", "--model", "=", "a"), ["a.gguf"]),

@@ -21,6 +21,7 @@ def demo(*argv, **env):
     return done.stdout.decode(errors="replace").strip().split("\n")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("there", [True, False], ids=["a model is there", "none is there"])
 def test_demo(tmp_path, there):
     if not SPAM.exists():

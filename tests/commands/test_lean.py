@@ -12,6 +12,7 @@ from sluice.cli import lean
 HEAVY = {"ast", "dis", "inspect", "tokenize"}
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize("tool", [name for name in SCRIPTS if name != "sluice-bench"])
 def test_command_starts_without_module(tool):
     """All but the benchmark, which needs dataclasses."""

@@ -26,6 +26,7 @@ def output(script, folder, code=0):
     return done.stdout
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "shown, others",
     [
@@ -115,6 +116,7 @@ def test_messages_name_the_shown_spelling(folder):
 # -f -------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_file_in_place_of_stdin(folder):
     for command in (
         "tokenize -m m.gguf",
@@ -146,6 +148,7 @@ def test_file_among_the_words_of_a_prompt(folder):
         assert output(f"{start} {words}", folder).decode().startswith(prompt), words
 
 
+@pytest.mark.full
 def test_file_that_cannot_be_read(folder):
     for argv, code, words in (
         (("-f", folder / "none"), 66, b"none: No such file"),
@@ -164,6 +167,7 @@ def test_file_that_cannot_be_read(folder):
 # --count --------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_count_is_the_number_of_tokens(folder):
     for text in ("", "Once upon a time", "a" * 5000, "\\0\\377"):
         for options in ("", " --no-bos --eos", " --no-prefix"):

@@ -46,6 +46,7 @@ def test_summaries_are_those_of_the_manuals():
                 assert manual.summary_of(page) == (name, summary)
 
 
+@pytest.mark.full
 def test_command_runs_as_the_separate_one(tmp_path):
     """The same output, status and files, by all that a pipeline needs."""
     write_model(str(tmp_path / "m.gguf"), n_layer=1, n_vocab=400)
@@ -103,6 +104,7 @@ def test_program_that_is_not_there_is_69(tmp_path):
     assert done.stderr == b"sluice: mail-milter: is not installed in the directory of sluice\n"
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize(
     "argv, words",
     [
@@ -129,6 +131,7 @@ def test_refused_with_64(argv, words):
     assert all(word in said for word in words), said
 
 
+@pytest.mark.full
 def test_no_command_costs_another_ones_start():
     """`sluice COMMAND` imports what COMMAND does, and nothing more."""
 

@@ -106,6 +106,7 @@ def unannotated(function):
     return missing + ([] if function.returns else ["return"])
 
 
+@pytest.mark.quick_cases(9)
 @pytest.mark.parametrize("name", ANNOTATED)
 def test_public_functions_are_annotated(name):
     path = PACKAGE / name

@@ -320,6 +320,7 @@ def test_tokenizer_bin_of_llama_2_is_its_sentencepiece_model(datafile, tmp_path)
             assert known[key] == value, key
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "name", ["llama2.tokenizer.model", "mistral.tokenizer.model.v1", "mistral.tokenizer.model.v3"]
 )
@@ -533,6 +534,7 @@ def test_input_that_is_no_file_or_cannot_be_read_is_refused_at_once(files, tmp_p
 # Usage, disks and signals -----------------------------------------------------------
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "argv,what",
     [

@@ -42,6 +42,7 @@ def standard():
     return schemas, conformance.read_jsonl(conformance.DEFAULT_REQUESTS)
 
 
+@pytest.mark.quick_cases(1)
 def test_requests_of_the_standard_get_answers_in_its_form(models, standard):
     schemas, cases = standard
     assert len(cases) >= 50

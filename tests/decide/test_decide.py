@@ -173,6 +173,7 @@ def test_each_answer_has_the_bits_of_the_question_asked_alone(models, arch, monk
         assert found[::-1] == alone[4 * n : 4 * n + 4]
 
 
+@pytest.mark.full
 def test_bits_do_not_depend_on_threads_or_neighbours(models):
     lines = [request(state=f"{STATE} {i}" * (1 + i % 3)) for i in range(MAX_BATCH + 3)]
     one = decide(models, lines, "-j", "1")[0].stdout

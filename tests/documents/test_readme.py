@@ -22,7 +22,7 @@ from readme_pages import NAMES, PAGES, block, blocks, commands
 from tiny_model import write_model
 
 from sluice import yamlfile
-from sluice.classify import question
+from sluice.question import question
 
 ((IF, _),) = commands(block("README.md", "if"))
 LOOP = "".join(command + "\n" for command, _ in commands(block("README.md", "loop")))
@@ -119,7 +119,7 @@ def test_table_has_rows_for_every_tool():
         assert sum(tool in command for command, _, _ in ROWS) >= 5, tool
 
 
-@pytest.mark.quick_cases(70)
+@pytest.mark.quick_cases(30)
 @pytest.mark.parametrize(
     "row", range(len(ROWS)), ids=lambda i: re.sub(r"\W+", "-", ROWS[i][0])[:60]
 )
@@ -262,6 +262,7 @@ def spam_model(request, tmp_path):
     return SHIPPED, "classify"
 
 
+@pytest.mark.quick_cases(1)
 def test_spam_script_answers_alike_in_all_three_forms(spam_model, tmp_path):
     path, command = spam_model
     (tmp_path / "mail").write_bytes(MAIL)
@@ -304,6 +305,7 @@ def test_loop_is_six_lines_or_fewer():
 STAGES = ("decode", "grammar-filter", "sample", "tee")
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("victim", STAGES)
 @pytest.mark.parametrize("when", [0.0, 0.3])
 def test_loop_killed_stage_never_looks_complete(files, tmp_path, victim, when):
@@ -362,6 +364,7 @@ def test_stages_without_an_end_mark_end_in_65(files):
     assert shell("head -n 4 tokens | tokenize -m m.gguf -d", files).returncode == 65
 
 
+@pytest.mark.quick_cases(1)
 def test_text_blocks_and_recipes_run(files, tmp_path):
     (tmp_path / "prompt.txt").write_bytes((files / "prompt.txt").read_bytes())
     page = blocks("lib/README.md")
@@ -375,6 +378,7 @@ def test_text_blocks_and_recipes_run(files, tmp_path):
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout
 
 
+@pytest.mark.full
 def test_demo_takes_a_model_whose_name_has_a_blank(files):
     shutil.copy(files / "m.gguf", files / "my model.gguf")
     done = subprocess.run(

@@ -109,6 +109,7 @@ class Tags(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["hostile", "two", "many"])
 def test_the_page_has_no_script_and_nothing_from_outside(folder, name):
     data = (folder / f"{name}.html").read_text()
@@ -131,7 +132,7 @@ def test_the_page_has_no_script_and_nothing_from_outside(folder, name):
     assert {a or b for a, b in referred} <= set(ids)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["hostile", "two", "many"])
 def test_the_page_is_quiet_and_fits(chromium, folder, name):
     opened = browser.Opened(chromium, folder / f"{name}.html")
@@ -161,6 +162,7 @@ CONTRAST = """() => {
 }"""
 
 
+@pytest.mark.full
 def test_texts_and_curves_stand_out_from_the_ground(chromium, folder):
     """By the contrast ratio of WCAG 2: 4.5 for text, 3 for what must be seen of a picture."""
     opened = browser.Opened(chromium, folder / "two.html")
@@ -190,6 +192,7 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.full
 def test_texts_are_shown_as_they_are_with_escapes_for_what_hides(chromium, folder):
     opened = browser.Opened(chromium, folder / "hostile.html")
     page = opened.page

@@ -136,6 +136,7 @@ def test_end_of_text_in_a_full_cache_is_a_stop(files):
     ).stdout.endswith(b"#end stop\n")
 
 
+@pytest.mark.full
 def test_decode_ends_though_its_writer_never_does(files, tmp_path):
     (tmp_path / "begin").write_bytes(head_of(files) + b"7\n2\n")
     done = shell(
@@ -414,6 +415,7 @@ def test_tool_that_cannot_fork_gives_no_verdict(tmp_path):
         assert p.returncode == code, (name, p.stderr)
 
 
+@pytest.mark.full
 def test_changed_model_finds_and_opens_no_snapshot(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=N_VOCAB, n_ctx=64)

@@ -66,6 +66,7 @@ def ring(directory, model, prompt, options="", grammar=None, out=False, n=40, ho
     return done.stdout, (directory / "end.snap").read_bytes() if out else None
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "model, options, grammar",
     [
@@ -137,6 +138,7 @@ def test_equals_the_ring_on_trained_weights(datafile, tmp_path):
     )
 
 
+@pytest.mark.full
 def test_ends_at_an_end_of_text_id_and_where_there_is_no_room(tiny, tmp_path):
     def end(*options):
         done = run("generate", "-m", tiny / "llama.gguf", "-t", 0, "-v", *options, "Once")
@@ -201,6 +203,7 @@ def test_two_steps_give_what_one_gives(tiny, tmp_path):
     assert echoed.startswith(b"A fox") and echoed.endswith(second)
 
 
+@pytest.mark.full
 def test_prompt_is_arguments_and_stdin(tiny):
     model = tiny / "llama.gguf"
     go = lambda *words, input=b"": (
@@ -457,6 +460,7 @@ def test_closed_reader_and_interrupt_end_generate(tiny, tmp_path):
     assert p.returncode == -signal.SIGINT and err == b"" and not os.listdir(tmp_path)
 
 
+@pytest.mark.quick_cases(9)
 @pytest.mark.parametrize(
     "options, code, error",
     [

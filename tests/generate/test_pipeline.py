@@ -140,6 +140,7 @@ def test_bits_do_not_depend_on_how_the_work_is_done(files, tmp_path, arch):
     assert len(set(found.values())) == 1, found
 
 
+@pytest.mark.full
 def test_rows_of_decode_equal_the_dense_ones(files, tmp_path):
     env = {"MODEL": str(files / "llama.gguf")}
     shell(f"prefill -o p.snap <'{files}/llama.ids'", tmp_path, **env)
@@ -265,6 +266,7 @@ def test_status_is_1_exactly_if_the_text_is_no_sentence_of_its_grammar(
     assert status == (not is_whole) and (reason == "cut") == (status == 1)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "source, n, options, status, reason",
     [
@@ -286,6 +288,7 @@ def test_ends_of_ring_and_generate(cuts, source, n, options, status, reason):
     assert (found[0], found[2]) == (status, reason)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n", [None, 4, 5])
 @pytest.mark.parametrize(
     "source, status",

@@ -38,6 +38,7 @@ def check(result, code, *, out=None, error=None):
 END = stream.record(b"E", 0, 9, 2)
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("name", golden_sample.CASES)
 def test_seeded_runs_equal_the_golden_files(name):
     kind, options, _ = golden_sample.CASES[name]
@@ -63,6 +64,7 @@ def test_golden_files_are_what_the_script_writes():
         )
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize(
     "records, options, out",
     [
@@ -95,6 +97,7 @@ def ends(flags):
     return stream.record(b"E", flags, 9, 2)
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(
     "records, options, out",
     [
@@ -151,6 +154,7 @@ def test_ids_are_written_before_the_next_record_is_read():
         assert p.stdout.read() == b"2\n#end stop\n" and p.wait(60) == 0  # stdin is still open
 
 
+@pytest.mark.quick_cases(11)
 @pytest.mark.parametrize(
     "given, error",
     [
@@ -211,6 +215,7 @@ def test_bad_input_in_place_of_the_last_marks_exits_65_without_an_end(rest):
     check(result, 65, out=IDS + b"2\n", error=b"record 2")
 
 
+@pytest.mark.quick_cases(11)
 @pytest.mark.parametrize(
     "options",
     [

@@ -160,6 +160,7 @@ def test_cases_are_many_and_named_once():
     assert len(set(names)) == len(names) >= 100 and sum(1 for c in CASES if c[2]) >= 80
 
 
+@pytest.mark.quick_cases(50)
 @pytest.mark.parametrize("name, data, code, names", CASES, ids=[c[0] for c in CASES])
 def test_bad_file_ends_in_its_code_and_names_the_field(
     tmp_path, memory_file, name, data, code, names
@@ -331,6 +332,7 @@ def small_model():
     return gguf_bytes(metadata, tensors + [("output", Q8_0, (32, 3), bytes(102))])
 
 
+@pytest.mark.full
 def test_truncation_at_every_byte_is_refused(memory_file):
     data = small_model()
     path = memory_file(data)

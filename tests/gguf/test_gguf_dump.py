@@ -236,6 +236,7 @@ def test_json_holds_everything(files):
     assert short["tensors"] == whole["tensors"]
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("i", range(6))
 def test_values_are_the_weights(files, i):
     from gguf import GGMLQuantizationType
@@ -367,6 +368,7 @@ def test_check_of_a_snapshot_finds_one_bit(files, tmp_path):
 # Snapshots and streams -----------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["model.gguf", "state.snap", "stream.logits", "stream.ids"])
 def test_stdin_gives_what_the_file_gives(files, name):
     for flags in ([], ["--json"]):
@@ -388,7 +390,7 @@ def test_json_is_json(files, name):
 
 
 @pytest.mark.parametrize("name", ["model.gguf", "state.snap", "stream.logits", "stream.ids"])
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 def test_cut_file_exits_65(files, tmp_path, name):
     data = (files / name).read_bytes()
     # a model may lack 31 bytes of padding
@@ -433,6 +435,7 @@ def test_stream_is_printed_as_it_arrives(files):
 # Edges ------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize(
     "argv, code, names",
     [

@@ -117,6 +117,7 @@ def test_id_is_the_blake3_of_the_file_and_not_of_its_name(model, tmp_path):
     assert id_of(model, None) == id_of(tmp_path / "b.gguf", None) == truth(model)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "n_bytes",
     [32, 4095, 4096, (1 << 16) + 1, identity.WINDOW - 1, identity.WINDOW, identity.WINDOW + 1],
@@ -129,6 +130,7 @@ def test_id_does_not_depend_on_how_a_file_is_cut_into_windows(tmp_path, n_bytes)
     assert identity.of([part, part], None) != identity.of([part], None)
 
 
+@pytest.mark.quick_cases(1)
 def test_each_of_1000_bytes_of_a_made_model_changes_its_id(model, cache):
     """And so it does when the id before was kept."""
     draw, size, known, n_read = random.Random(1), model.stat().st_size, {id_of(model, cache)}, 0
@@ -286,6 +288,7 @@ def clone_over(path):
         assert os.copy_file_range(a.fileno(), b.fileno(), size) == size
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("is_settled", [True, False])
 @pytest.mark.parametrize(
     "change", [write_in_place, write_anew, store_in_a_map, replace, remove_and_make, clone_over]
@@ -401,6 +404,7 @@ def test_identity_of_a_file_open_for_writing_is_not_cached(model, cache, begin, 
     assert id_of(model, cache) == truth(model) and len(entries(cache)) == 1
 
 
+@pytest.mark.quick_cases(1)
 def test_opening_a_leased_file_for_writing_kills_no_process(model):
     """A lease that somebody breaks is told by a signal, which must not be SIGIO."""
     end = time.monotonic() + 0.5
@@ -545,6 +549,7 @@ def kept(model, cache):
     return known, cache / name
 
 
+@pytest.mark.quick_cases(1)
 def test_damaged_identity_entry_is_ignored(model, cache, hashed):
     known, path = kept(model, cache)
     good = path.read_bytes()
@@ -614,6 +619,7 @@ def test_identity_cache_writable_by_others_is_not_used(model, cache):
     assert id_of(model, cache) == bytes(32)  # so it would be believed
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("where", ["", "/proc/1/sluice", "/dev/null/sluice"])
 def test_without_a_place_a_file_is_hashed_each_time(model, hashed, where, cache):
     assert [id_of(model, where) for _ in range(3)] == 3 * [truth(model)] and len(hashed) == 3
@@ -808,6 +814,7 @@ def importing(module, tool, *argv, input=b"Some words", env=(), cwd=None):
     return f" {module}\n".encode() in done.stderr, done.stdout
 
 
+@pytest.mark.full
 def test_only_commands_that_need_it_compute_it(tmp_path):
     model = tmp_path / "m.gguf"
     write_model(str(model), type="q8_0", n_layer=1, n_vocab=400, n_ctx=128)

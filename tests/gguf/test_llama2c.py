@@ -85,6 +85,7 @@ tokenize -m $M $V </dev/null | prefill -m $M $V -c 300 -o p.snap
 decode -m $M $V p.snap <ring | sample -t 0 -n $N | tee ring ids | tokenize -m $M $V -d"""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name,vocab", [("stories260K", "tok512"), ("aidreams260K", "aidreams260K.tok512")]
 )

@@ -53,6 +53,7 @@ ARGV = {
 }
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("command", [*ARGV, "gguf-quantize"])
 @pytest.mark.parametrize("name, code", [(b"bad\xfe", 69), (b"absent\xff", 66)])
 def test_messages_hold_the_bytes(here, tmp_path, command, name, code):
@@ -65,6 +66,7 @@ def test_messages_hold_the_bytes(here, tmp_path, command, name, code):
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "argv",
     [
@@ -84,6 +86,7 @@ def test_other_files_are_named_by_their_bytes_too(here, argv):
     assert done.returncode == 66 and path(here, b"gone\xfe.x") in done.stderr, done.stderr
 
 
+@pytest.mark.full
 def test_output_with_unusual_names_is_written_and_reported(here, tmp_path):
     d = os.fsencode(tmp_path)
     shutil.copy(os.path.join(here, MODEL), os.path.join(d, MODEL))
@@ -110,6 +113,7 @@ def test_output_with_unusual_names_is_written_and_reported(here, tmp_path):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["md", "csv"])
 def test_tables_name_the_model_by_its_bytes(here, form):
     done = run("sluice-bench", "-m", path(here, MODEL), "-p", "1", "-n", "1", "-r", "1", "-o", form)

@@ -200,6 +200,7 @@ def test_version_alignment_and_dimensions_come_back(tmp_path, version, alignment
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m.gguf").read_bytes()
 
 
+@pytest.mark.full
 def test_commands_of_a_ring_take_the_shards(here, model, tmp_path):
     """Ids, snapshots and logits of one shard's name go with another's."""
     tokens = run("tokenize", "-m", here[1], input=b"Once upon a time")
@@ -470,6 +471,7 @@ def test_command_splits_and_merges(model, tmp_path):
     assert (tmp_path / "m.gguf").read_bytes() == model.read_bytes()
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize(
     "argv, code, names",
     [
@@ -492,6 +494,7 @@ def test_conflicting_options_are_refused(model, tmp_path, argv, code, names):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.full
 def test_input_is_not_overwritten(here):
     """As gguf-split --merge did with a pattern in place of the first shard."""
     before = [path.read_bytes() for path in here]
@@ -543,6 +546,7 @@ def test_failed_split_leaves_no_files(model, tmp_path, monkeypatch, step, nth):
     assert e.value.code in (73, 74, 75) and len(calls) == nth and os.listdir(tmp_path) == []
 
 
+@pytest.mark.full
 def test_killed_split_leaves_no_model(model, tmp_path):
     """At any moment: either all shards, or the first is missing."""
     rng = random.Random(1)

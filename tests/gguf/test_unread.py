@@ -171,6 +171,7 @@ def opened(path):
     return min(int(r[0]) for r in runs), min(float(r[1]) for r in runs), int(runs[0][2])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("size", [20 << 20, 600 << 20])
 def test_large_tokenizer_key_does_not_slow_opening(model, tmp_path, size):
     metadata, tensors = model

@@ -344,7 +344,7 @@ HOSTILE = {  # grammar, text, outcome; or the message
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.quick_cases(12)
+@pytest.mark.quick_cases(3)
 def test_hostile_grammar_is_refused_or_right(name):
     source, text, wanted = HOSTILE[name]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -585,6 +585,7 @@ def test_large_count_is_exact():
     assert outcome(rules, "ab" * 50_000 + "ac") == "no"
 
 
+@pytest.mark.full
 def test_deep_nesting_is_matched_and_its_end_is_a_fault():
     rules = compiled('root ::= "[" root? "]"')
     assert outcome(rules, "[" * 200_000 + "]" * 200_000) == "yes"

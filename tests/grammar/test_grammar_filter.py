@@ -249,6 +249,7 @@ def test_end_record_tells_of_an_id_that_was_chosen_or_of_none(model):
             refused(done, 65, f"record 2: token {wrong} {says}")
 
 
+@pytest.mark.full
 def test_text_may_end_if_all_filters_accept_it(model):
     """Two grammars, one behind the other."""
 

@@ -9,7 +9,7 @@ from chat_model import write_chat_model
 from conftest import BIN, MEASURE, run
 
 from sluice.classify.classifier import Classifier
-from sluice.classify.question import Question
+from sluice.question.question import Question
 
 TEXT = b"Dear friends, the meeting has been moved. Please bring the numbers."
 ALIKE = {"no": ["no"], "none": ["none"], "not": ["not"], "yes": ["yes", " yes"]}

@@ -39,11 +39,15 @@ def services(text):
 
 
 @contextlib.contextmanager
-def filtered(main=None, worker=True, **kwargs):
-    """A private Postfix with the filter, a resident worker, and the sink behind it."""
+def filtered(main=None, worker=True, options="", **kwargs):
+    """A private Postfix with the filter, a resident worker, and the sink behind it.
+
+    options: further ones of mail-filter.
+    """
     main = {**settings(), "minimal_backoff_time": "1s", **(main or {})}
+    master = lambda text: services(text).replace("/mail-filter --", f"/mail-filter {options} --", 1)
     with (
-        postfix.Postfix(main, services, show=[ROOT, sys.base_prefix], **kwargs) as p,
+        postfix.Postfix(main, master, show=[ROOT, sys.base_prefix], **kwargs) as p,
         Sink(p) as sink,
     ):
         p.run(

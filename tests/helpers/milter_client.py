@@ -10,7 +10,7 @@ import struct
 
 ADD_HEADERS, CHANGE_HEADERS = 0x01, 0x10
 NO_CONNECT, NO_HELO, NO_RCPT, NO_UNKNOWN, NO_DATA, SKIP = 0x01, 0x02, 0x08, 0x100, 0x200, 0x400
-NR_HEADER, NR_MAIL, NR_EOH, LEADING_BLANKS = 0x80, 0x4000, 0x40000, 0x100000
+NR_HEADER, NR_CONNECT, NR_MAIL, NR_EOH, LEADING_BLANKS = 0x80, 0x1000, 0x4000, 0x40000, 0x100000
 POSTFIX_STEPS = 0x1FFFFF  # all of version 6
 POSTFIX_ACTIONS = 0x1FF
 CHUNK = 65535
@@ -23,7 +23,9 @@ class Milter:
     connect and HELO.
     """
 
-    def __init__(self, address, steps=POSTFIX_STEPS, actions=POSTFIX_ACTIONS, timeout=60):
+    def __init__(
+        self, address, steps=POSTFIX_STEPS, actions=POSTFIX_ACTIONS, timeout=60, client="192.0.2.1"
+    ):
         if isinstance(address, int):
             self.socket = socket.create_connection(("127.0.0.1", address), timeout)
         else:
@@ -37,9 +39,10 @@ class Milter:
         self.version, self.actions, self.steps = struct.unpack(">III", data[:12])
         assert self.actions & ~actions == 0 and self.steps & ~steps == 0
         if not self.steps & NO_CONNECT:
-            self.step(
-                b"C", b"client.example.com\0" + b"4" + struct.pack(">H", 4321) + b"192.0.2.1\0"
-            )
+            family = b"6" if ":" in client else b"4"
+            address = family + struct.pack(">H", 4321) + client.encode() + b"\0" if client else b"U"
+            data = b"client.example.com\0" + address
+            self.step(b"C", data, NR_CONNECT)
         if not self.steps & NO_HELO:
             self.step(b"H", b"client.example.com\0")
 

@@ -15,8 +15,8 @@ from statistics import fmean, median
 
 import real_models
 
-from sluice.classify import question
 from sluice.classify.classifier import Classifier
+from sluice.question import question
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "questions"

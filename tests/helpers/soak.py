@@ -12,12 +12,17 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import letters
 import postfix
+from conftest import BIN
 from filtered import PLAIN, filtered, start_worker
+
+from sluice.classify.setup import Setup
 
 VICTIMS = {
     "hook": "/mail-filter",
@@ -28,6 +33,9 @@ VICTIMS = {
 }
 MODEL = "lib/sluice/data/spam.gguf"
 QUEUE_MIB = 256
+LEARNED = "/var/lib/sluice/learned"
+# What each account has taught of every mail of the tests; carol teaches while mail arrives.
+USERS = {"ann": "yes", "bob": "no", "carol": "yes"}
 
 
 def kind_of(argv):
@@ -144,14 +152,88 @@ def idle_clients(p, n):
             process.kill()
 
 
+def learned(p):
+    """Let the accounts teach; {user: path of the calibration, outside}."""
+    found = {}
+    for user, answer in USERS.items():
+        path = f"{LEARNED}/{user}/spam.calibration"
+        p.run("install", "-d", "-o", user, f"{LEARNED}/{user}")
+        for mail in letters.ordinary()[:20]:
+            teach(p, user, answer, mail)
+        p.run("chmod", "644", path)
+        found[user] = f"{p.directory}{path}"
+    return found
+
+
+def teach(p, user, answer, mail, check=True):
+    """Whether it was taught; it must be, if `check`."""
+    path = f"{LEARNED}/{user}/spam.calibration"
+    argv = BIN / "classify", "--calibration", path, "--learn", answer
+    return p.run(*argv, user=user, input=mail, check=check).returncode == 0
+
+
 @contextlib.contextmanager
-def kept_running(p):
+def teaching(p):
+    """carol teaches one mail after the other meanwhile. A list that gets how many."""
+    ended, n = threading.Event(), []
+
+    def loop():
+        mails = letters.ordinary()
+        while not ended.wait(0.2):
+            answer, mail = "yes" if len(n) % 2 else "no", mails[len(n) % len(mails)]
+            if teach(p, "carol", answer, mail, check=False):  # not without model or disk
+                n.append(1)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield n
+    finally:
+        ended.set()
+        thread.join()
+    teach(p, "carol", "yes", letters.ordinary()[0])  # the file is whole
+
+
+def to_users(mails):
+    """The mails, three in four of them to the accounts."""
+    names = [*USERS, None]
+    user = lambda i: names[i % len(names)]
+    return [(f"{user(i)}+{to}" if user(i) else to, data) for i, (to, data) in enumerate(mails)]
+
+
+def expected(mails, files, bad):
+    """{recipient: score} of the ordinary mails by what the recipient taught, or by the shipped
+    calibration; not of those to carol.
+    """
+    classifiers = {"": Setup(no_calibration=True, no_cache=True).classifier(threads=1)}
+    with tempfile.TemporaryDirectory() as directory:
+        for user, path in files.items():
+            own = Path(directory, user)  # that of the account is not trusted outside
+            own.write_bytes(Path(path).read_bytes())
+            c = Setup(calibration_file=str(own), no_cache=True).classifier(threads=1)
+            assert c.learned.section(c.model.file)
+            classifiers[user] = c
+        return scores_of(mails, classifiers, bad)
+
+
+def scores_of(mails, classifiers, bad):
+    found = {}
+    for to, data in mails:
+        user = to.partition("+")[0] if "+" in to else ""
+        if user != "carol" and data not in bad:
+            c = classifiers[user]
+            found[to] = c.line(c.ask(data)).split()[1].decode()
+    return found
+
+
+@contextlib.contextmanager
+def kept_running(p, *options):
     """The worker, started again a second after its end, as systemd does."""
     ended = threading.Event()
 
     def keep():
         while not ended.is_set():
-            process = start_worker(p)
+            process = start_worker(p, *options)
             while process.poll() is None and not ended.wait(0.1):
                 pass
             ended.wait(1)
@@ -167,14 +249,20 @@ def kept_running(p):
         thread.join()
 
 
-def soak(n_mails, n_kills, seed=1, n_each=1, worker=True, n_idle=12):
+def soak(n_mails, n_kills, seed=1, n_each=1, worker=True, n_idle=12, by_recipient=True):
     """Send n_mails while n_kills processes are killed and all else of Trouble happens, with n_idle
     idle clients of the worker: the figures, a dict.
+
+    by_recipient: each account is judged by what it taught, and one teaches meanwhile.
     """
     mails = letters.load(n_mails, seed)
+    mails = to_users(mails) if by_recipient else mails
+    options = f"--learned-by recipient --learned-in {LEARNED}" if by_recipient else ""
     bad = [letters.crlf(m) for m in letters.hostile()]
     main = {"soft_bounce": "no", "queue_minfree": "1000000"}
-    with filtered(main, worker=False, queue_mib=QUEUE_MIB) as (p, sink):
+    users = ("filter", *(USERS if by_recipient else ()))
+    with filtered(main, False, options, queue_mib=QUEUE_MIB, users=users) as (p, sink):
+        files = learned(p) if by_recipient else {}
         p.run("mount", "-t", "tmpfs", "-o", "mode=1777,size=64m", "none", "/var/tmp")
         references = {}
         refused = dict(
@@ -188,8 +276,10 @@ def soak(n_mails, n_kills, seed=1, n_each=1, worker=True, n_idle=12):
         began, sent = time.time(), {}
         with contextlib.ExitStack() as stack:
             if worker:
-                stack.enter_context(kept_running(p))
+                about = ("--learned-in", LEARNED) if by_recipient else ()
+                stack.enter_context(kept_running(p, *about))
                 stack.enter_context(idle_clients(p, n_idle))
+            taught = stack.enter_context(teaching(p)) if by_recipient else []
             trouble = Trouble(p, n_kills, seed, n_each)
             errors = letters.send(
                 p, mails, senders=4, gap=pace(n_mails, n_kills, n_each), sent=sent
@@ -205,8 +295,11 @@ def soak(n_mails, n_kills, seed=1, n_each=1, worker=True, n_idle=12):
                 check=False,
             ).stdout
         )
+        scores = expected(mails, files, bad) if by_recipient else {}
         return {
-            **judge(mails, sink.mails, sent, references, p.log()),
+            **judge(mails, sink.mails, sent, references, p.log(), scores),
+            "judged by their own": len(scores),
+            "taught meanwhile": len(taught),
             "refused": len(errors),
             "seconds": round(seconds),
             "files left": left,
@@ -219,8 +312,8 @@ def pace(n_mails, n_kills, n_each):
     return 4 * (0.3 * n_kills + 3 * n_each) / n_mails
 
 
-def judge(mails, arrived, sent, references, log):
-    """The fate of the messages."""
+def judge(mails, arrived, sent, references, log, scores=()):
+    """The fate of the messages. scores: {recipient: that of its messages that are checked}."""
     got = {}
     for mail in arrived:
         # Postfix tells its postmaster
@@ -232,6 +325,7 @@ def judge(mails, arrived, sent, references, log):
         "bounced": log.count("status=bounced"),
         "changed": 0,
         "badly marked": 0,
+        "judged by another's": 0,
         "duplicates": 0,
         "duplicates by Postfix": 0,
         "unchecked": 0,
@@ -249,6 +343,8 @@ def judge(mails, arrived, sent, references, log):
             letters.without_ours(m.data) != wanted or m.sender != "from@example.net" for m in copies
         )
         figures["badly marked"] += any(not letters.marked_once(m.data) for m in copies)
+        own = [letters.own_fields(m.data).get("x-spam-score") for m in copies if to in scores]
+        figures["judged by another's"] += any(found and found[0] != scores[to] for found in own)
         figures["unchecked"] += any(
             letters.own_fields(m.data).get("x-spam-status", [""])[0].startswith("unchecked")
             for m in copies
@@ -335,7 +431,8 @@ def main():
         print(*(f"{name}: {n}" for name, n in figures.items()), sep="\n", flush=True)
         if any(
             figures[name]
-            for name in ("lost", "bounced", "changed", "badly marked", "to nobody we wrote to")
+            for name in ("lost", "bounced", "changed", "badly marked", "judged by another's")
+            + ("to nobody we wrote to",)
         ):
             raise SystemExit("soak: not as promised")
     if o.speed:

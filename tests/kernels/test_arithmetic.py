@@ -54,6 +54,7 @@ def more(made):
     return lines[0] + b"300\n" + lines[-1]
 
 
+@pytest.mark.quick_cases(1)
 def test_snapshot_has_its_arithmetic_and_exact_is_the_default(made, tmp_path):
     assert (
         b"fast-2" in run("gguf-dump", made / "fast.snap").stdout
@@ -199,6 +200,7 @@ def test_processor_without_bf16_tiles_is_named(made, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_classify_and_bench_know_it(made):
     done = run(
         "classify",

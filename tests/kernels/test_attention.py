@@ -240,6 +240,7 @@ assert all(attend() == want for _ in range(3))
 """
 
 
+@pytest.mark.quick_cases(2)
 @for_each_set
 @pytest.mark.parametrize("threads", ["1", "2", "3"])
 @pytest.mark.parametrize("window", ["0", "60"])

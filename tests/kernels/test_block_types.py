@@ -100,7 +100,7 @@ IDS = [1] + [(7919 * i + 13) % 420 for i in range(40)]
 
 
 @pytest.mark.parametrize("name", NEW + ["mixed"])
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 def test_logits_are_near_those_of_f32_and_the_same_bits_everywhere(tmp_path, name):
     write_pair(
         tmp_path,
@@ -163,6 +163,7 @@ def test_each_form_of_a_row_is_made_once(mixed, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.full
 def test_commands_give_the_same_bytes_on_every_set_and_thread_count(mixed):
     script = """prefill -j $J -o p.snap <ids && decode -j $J p.snap <ids && cat p.snap &&
         classify --no-cache --json -q ./q.yaml -j $J <text | sed 's/"ms": [^,]*,//'"""

@@ -339,6 +339,7 @@ def fingerprint(m, tokens, directory, chunk, n_first=None):
     return hashlib.sha256((directory / "s").read_bytes()).hexdigest()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["llama-f32", "llama-bf16", "gemma3-f16", "phi3-bf16"])
 def test_fast_model_has_the_same_bits_in_any_chunks_and_by_decode(models, tmp_path, name):
     found = set()

@@ -94,6 +94,7 @@ def test_log_error_is_below_budget():
     assert worst < ULP_BUDGET and lib.sluice_log(1.0) == 0
 
 
+@pytest.mark.full
 def test_sincos_error_is_below_budget():
     xs = samples(8, 600, lambda r: r.uniform(-(2**23), 2**23)) + samples(
         9, 600, lambda r: r.uniform(-4, 4)

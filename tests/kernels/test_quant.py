@@ -53,6 +53,7 @@ def test_dequantize_row_equals_gguf_package_on_random_bytes(name):
     assert_same_bits(dequantized(TYPES[name], data, n), theirs)
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("name", gguf_writer.BLOCK_TYPES)
 def test_dequantize_row_takes_every_scale(name):
     """Infinite, NaN and subnormal ones too, d ascending and m descending."""

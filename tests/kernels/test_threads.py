@@ -79,6 +79,7 @@ def test_grouped_products_equal_single_products(names):
                 )
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler, cc")
 @pytest.mark.parametrize("threads", [1, 2, 5, 40])
 def test_threads_do_each_item_once(threads, tmp_path):

@@ -224,6 +224,7 @@ def test_named_snapshot_can_be_stored_in_the_cache(tmp_path):
         assert a.read() == b.read()
 
 
+@pytest.mark.full
 def test_many_writers_and_readers_at_once(tmp_path):
     code = f"""
 import test_cache as t

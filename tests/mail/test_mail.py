@@ -584,6 +584,7 @@ def test_attachment_is_named_not_opened(disposition, want):
     assert (found.files, found.body) == ([want], "")
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "data, reason",
     [
@@ -624,6 +625,7 @@ def test_reason(data, reason):
     assert reason in found.reasons and found.body.startswith("seen")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "before",
     [
@@ -857,7 +859,7 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 def test_10_mb(name):
     found = read(HUGE[name])
     assert (

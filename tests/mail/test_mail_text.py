@@ -62,6 +62,7 @@ def test_mail_text_verbose_counts():
     assert got["bytes"] == str(len(html))
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "data, reason",
     [

@@ -219,7 +219,7 @@ def test_markup_of_10_mb_ends(unit):
     ],
     ids=range(10),
 )
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 def test_markup_of_unlike_tags_ends(html):
     """An end tag that fits no open element is looked for in all of them: 15,000 times 15,000 is a
     tenth of a second.

@@ -71,6 +71,7 @@ def test_whatever_classify_does_the_mail_passes(box):
         ]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "how",
     [
@@ -137,6 +138,7 @@ def test_children_get_limits_and_little_of_the_environment(box):
 # ---- what sendmail may do ------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_sendmail_exit_status_and_signal_decide_the_exit_code(box):
     for code in range(256):
         box.script("sendmail", f"cat >/dev/null; exit {code}")
@@ -161,6 +163,7 @@ def test_sendmail_exit_status_and_signal_decide_the_exit_code(box):
         assert f"signal={int(number)} " in box.lines()[0]
 
 
+@pytest.mark.full
 def test_failing_sendmail_defers(box):
     (box.path / "plain").touch(0o644)
     for path in (box.path / "absent", "/", box.path / "plain", box.path / "spool"):

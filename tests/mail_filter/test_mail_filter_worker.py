@@ -117,6 +117,7 @@ WORKERS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("read", [True, False])
 def test_whatever_a_worker_says(box, read):
     big = b"Subject: x\n\n" + b"text\n" * 400_000  # more than the socket holds

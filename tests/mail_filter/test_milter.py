@@ -108,6 +108,32 @@ def test_milter_verdict_equals_classify(milter, mail):
         assert m.judge(mail) == verdict(mail) + split(mail)[0]
 
 
+def test_client_of_the_connection_is_that_of_rules(program, other):
+    """And the explanation is a header more."""
+    directory = Path(tempfile.mkdtemp(prefix="sluice-milter-"))
+    directory.chmod(0o755)
+    rules = directory / "rules.yaml"
+    rules.write_text(
+        "rules:\n- {rule: net, answer: yes, client: [192.0.2.0/24, '2001:db8::/32']}\n"
+    )
+    with milter_process.worker(directory, "--rules", rules) as worker:
+        m = other("--explain-header", worker=worker.address)
+        for client, rule in (
+            ("192.0.2.9", b"net"),
+            ("2001:db8::7", b"net"),
+            ("192.0.3.9", b"none"),
+            ("2001:db9::7", b"none"),
+            ("", b"none"),
+        ):
+            with Milter(m.address, client=client) as connection:
+                for _ in range(2):
+                    found = dict(connection.judge(MAIL)[:5])
+                    assert list(found) == [*OURS[:3], b"X-Spam-Explain", OURS[3]]
+                    assert (b"rule=net" in found[b"X-Spam-Status"]) == (rule == b"net")
+                    assert b" rule=%s signals=none" % rule in found[b"X-Spam-Explain"]
+    subprocess.run(["rm", "-rf", directory], check=True)
+
+
 def test_odd_mails_are_judged_too(milter):
     odd = [
         b"",
@@ -396,7 +422,7 @@ def test_monitor_changes_nothing_and_logs(other, worker):
         assert m.actions == 0 and m.judge(mail) == split(mail)[0]
     answer, score, required, model = run("classify", "--long", input=mail).stdout.decode().split()
     assert re.search(
-        rf": 4X1234567z: {answer} score={score} required={required} model={model} removed=0"
+        rf": 4X1234567z: {answer} score={score} required={required} model={model} rule=- removed=0"
         r" ms=\d+\n",
         milter.log(),
     )

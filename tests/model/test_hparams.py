@@ -451,6 +451,7 @@ BAD_OF = [
 ]
 
 
+@pytest.mark.quick_cases(23)
 @pytest.mark.parametrize("row", range(len(BAD_OF)))
 def test_bad_model_of_each_architecture_prints_one_line(tmp_path, row):
     config, change, code, line = BAD_OF[row]
@@ -460,6 +461,7 @@ def test_bad_model_of_each_architecture_prints_one_line(tmp_path, row):
     assert (e.value.code, str(e.value)) == (code, f"{path}: {line}")
 
 
+@pytest.mark.quick_cases(36)
 @pytest.mark.parametrize("row", range(len(BAD)))
 def test_bad_model_is_refused_by_name(tmp_path, row):
     change, code, named = BAD[row]

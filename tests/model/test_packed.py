@@ -84,6 +84,7 @@ def together(m, kv, prefix, parts, chunk):
     return {key: logits(m, f, x) for key, x in packed.run(m, f, parts, chunk)}
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("kv", ["f16", "f32", "q8_0"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_parts_have_the_bits_of_single_runs(models, name, kv):

@@ -37,6 +37,7 @@ def test_search_finds_what_it_looks_for():
     assert pinned and any(not files_with(version) for version in pinned)
 
 
+@pytest.mark.full
 def test_programs_are_built_with_the_version_of_the_package(tmp_path):
     """In a copy with another version, make compiles what prints it with that one."""
     copy = tmp_path / "copy"

@@ -58,6 +58,7 @@ def ids_of(path):
 # Against what is known otherwise ---------------------------------------------------------
 
 
+@pytest.mark.quick_cases(1)
 def test_perplexity_has_the_bits_of_decode(files, tmp_path):
     """Ids go into decode one by one; its records of logits are the truth."""
     m = gguf.File(str(files / "m.gguf"))
@@ -315,6 +316,7 @@ def with_header(data, **fields):
     )
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(
     "fields",
     [
@@ -493,6 +495,7 @@ def test_numbers_beyond_f64_are_no_json_numbers():
 # The command ----------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize(
     "argv, code, what",
     [
@@ -546,6 +549,7 @@ def test_logits_that_are_not_finite_are_refused_and_nothing_is_written(files, tm
     )
 
 
+@pytest.mark.full
 def test_logits_do_not_replace_what_is_read(files, tmp_path):
     (tmp_path / "m.bin").write_bytes(llama2c_writer.checkpoint(llama2c_writer.model(), 0))
     (tmp_path / "tok").write_bytes(llama2c_writer.tokenizer(300))

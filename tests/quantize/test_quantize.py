@@ -123,7 +123,7 @@ def test_q8_0_of_a_real_model_equals_llama_quantize(datafile, tmp_path):
 
 
 @pytest.mark.parametrize("kind", requantize.KINDS)
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 def test_models_of_each_kind_run(tiny, tmp_path, kind):
     out, twice = tmp_path / "q.gguf", str(tmp_path / "twice.gguf")
     assert run("gguf-quantize", "-j", 3, tiny, out, kind).returncode == 0
@@ -239,6 +239,7 @@ def test_tensor_name_with_pattern_characters_can_be_literal(tmp_path):
     assert of(("=\\n.weight", "F16")) == ["Q4_0", "Q4_0", "F16"] == of(("=*", "F16"))
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("arch", architectures.names())
 def test_quantized_model_of_every_architecture_runs(tmp_path, arch):
     scaling = {
@@ -315,6 +316,7 @@ BAD_LINES = [
 ]
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("argv, code, what", BAD_LINES)
 def test_bad_lines_are_refused(tmp_path, argv, code, what):
     odd_file(tmp_path / "m.gguf")

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worker_process import DATA
 
-from sluice.classify import inputs
 from sluice.serve import body, handing
+from sluice.texts import inputs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 

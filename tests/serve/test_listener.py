@@ -23,6 +23,7 @@ UNITS = ROOT / "configs" / "systemd"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
+@pytest.mark.full
 def test_socket_has_its_mode(start, tmp_path):
     for argv, mode in (((), 0o600), (("--mode", "0660"), 0o660), (("--mode", "666"), 0o666)):
         w = start(*argv)
@@ -32,6 +33,7 @@ def test_socket_has_its_mode(start, tmp_path):
     assert all(name.endswith(".log") for name in os.listdir(tmp_path))
 
 
+@pytest.mark.full
 def test_listen_path_that_is_not_a_socket_is_refused(tmp_path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "dir").mkdir()
@@ -66,6 +68,7 @@ def test_listener_that_cannot_start_reports_and_exits(tmp_path):
         assert os.listdir(tmp_path) == ["q.yaml"]
 
 
+@pytest.mark.full
 def test_another_takes_the_socket_over(start):
     first = start()
     inode = first.path.stat().st_ino
@@ -122,6 +125,7 @@ def activated(path, s, *argv, n_fds="1"):
     ]
 
 
+@pytest.mark.full
 def test_systemd_socket_is_used_and_kept(tmp_path):
     path, note = tmp_path / "s", tmp_path / "note"
     s, told = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -159,6 +163,7 @@ def test_systemd_socket_is_used_and_kept(tmp_path):
             assert path.exists()
 
 
+@pytest.mark.full
 def test_systemd_sockets_are_checked(tmp_path):
     rows = []
     with (

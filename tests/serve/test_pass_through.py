@@ -16,6 +16,7 @@ import time
 import pytest
 from conftest import BIN, MEASURE, ROOT, run, shell
 
+from sluice.classify.classifier import Verdict
 from sluice.faults import Error
 from sluice.mail import headers
 from sluice.serve import pass_through
@@ -45,6 +46,7 @@ def reason(done, mail):
     return UNCHECKED.search(done.stdout)[1].decode()
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", MAILS)
 def test_headers_say_what_long_says(name):
     done, line = through(MAILS[name]), run("classify", "--long", "--no-cache", input=MAILS[name])
@@ -78,7 +80,7 @@ def hostile():
 
 
 @pytest.mark.parametrize("name", dict(hostile()))
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 def test_hostile_mail_comes_out_whole(name):
     mail = dict(hostile())[name]
     done = through(mail)
@@ -128,6 +130,7 @@ def test_any_size_comes_out_whole_and_in_bounded_memory(n_bytes, tmp_path):
     assert int(done.stderr) < 400 << 10
 
 
+@pytest.mark.full
 def test_nothing_is_written_until_all_is_read():
     p = subprocess.Popen(
         [BIN / "classify", "--pass-through", "--no-cache"],
@@ -147,6 +150,7 @@ def test_nothing_is_written_until_all_is_read():
 # No verdict.
 
 
+@pytest.mark.full
 def test_without_model_or_question_it_is_unchecked(tmp_path):
     (tmp_path / "bad.yaml").write_text("input: {kind: mail}\nno: such\n")
     (tmp_path / "cut.gguf").write_bytes(MODEL.read_bytes()[:100_000])
@@ -195,9 +199,10 @@ class Stub:
         self.hurt = hurt
 
     def ask(self, data):
-        return self.hurt()
+        self.hurt()
+        return Verdict()
 
-    def line(self, verdict):
+    def line(self, verdict, name=None):
         return b"yes 1.0000 0.5000 0123456789abcdef\n"
 
 
@@ -211,6 +216,7 @@ def recurse():
     return recurse()
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(
     "hurt,word",
     [
@@ -230,7 +236,7 @@ def recurse():
 )
 def test_whatever_ends_the_verdict_the_mail_passes(hurt, word, monkeypatch, capfd):
     monkeypatch.setattr(pass_through, "SECONDS", 1 if word == b"timeout" else 60)
-    assert pass_through.classify(memoryview(MAIL), lambda: Stub(hurt)) == (
+    assert pass_through.classify(memoryview(MAIL), lambda: Stub(hurt))[0] == (
         b"error " + word if word else Stub(None).line(None)[:-1]
     )
     said = capfd.readouterr()
@@ -243,7 +249,7 @@ def test_text_of_a_bug_is_not_that_of_the_mail(capfd):
     def raises():
         raise ValueError("a private word")
 
-    assert pass_through.classify(memoryview(MAIL), lambda: Stub(raises)) == b"error crashed"
+    assert pass_through.classify(memoryview(MAIL), lambda: Stub(raises))[0] == b"error crashed"
     assert "private" not in capfd.readouterr().err
 
 
@@ -265,7 +271,7 @@ def test_no_process_is_memory(monkeypatch):
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", no_fork)
-    assert pass_through.classify(memoryview(MAIL), lambda: None) == b"error memory"
+    assert pass_through.classify(memoryview(MAIL), lambda: None)[0] == b"error memory"
 
 
 @pytest.mark.full
@@ -348,6 +354,7 @@ def test_no_place_for_a_temporary_file_is_75(monkeypatch):
     assert e.value.code == 75
 
 
+@pytest.mark.full
 def test_pass_through_uses_the_learned_calibration(tmp_path):
     def score():
         return float(

@@ -73,6 +73,7 @@ def closing(clients):
 # Clients that send nothing, slowly, or leave.
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("n", [12, 200])
 def test_message_does_not_wait_for_idle_clients(start, n):
     w = start(constants=LONG)
@@ -157,6 +158,7 @@ def test_messages_are_answered_in_order(start):
     assert sizes == [str(len(mail)) for mail in mails]
 
 
+@pytest.mark.full
 def test_waiting_messages_are_bounded(start):
     w = start(n=1, constants={"MAX_WAITING": 4})
     with closing([]) as clients:
@@ -245,6 +247,7 @@ def test_limit_that_cannot_be_raised_bounds_the_clients(start):
     assert w.ask(DATA[0]) == long_lines()[0]
 
 
+@pytest.mark.full
 def test_failing_accept_does_not_spin(start):
     w = start(n=1)
     receiver = w.receiver()
@@ -339,6 +342,7 @@ def test_long_texts_have_the_answer_of_classify(start, tmp_path):
 # Ends and beginnings.
 
 
+@pytest.mark.full
 def test_killed_receiver_is_replaced(start):
     w = start(constants=LONG)
     for _ in range(2):
@@ -364,6 +368,7 @@ def test_message_that_was_handed_survives_the_receiver(start):
     mail.close()
 
 
+@pytest.mark.quick_cases(1)
 def test_messages_outlive_a_worker_that_has_not_taken_them(start):
     w = start(n=1)
     for _ in range(3):
@@ -377,7 +382,7 @@ def test_messages_outlive_a_worker_that_has_not_taken_them(start):
 
 ENDLESS = """
 import itertools
-from sluice.classify import inputs
+from sluice.texts import inputs
 text = inputs.text
 inputs.text = lambda data, *rest: sum(itertools.repeat(0)) if b"endless" in data else text(data, *rest)
 """  # a fault that no mail is known to meet: a loop in C code without an end
@@ -396,6 +401,7 @@ def test_worker_that_is_killed_in_the_middle_costs_one_answer(start):
     assert w.log().count("was ended by SIGKILL; it is replaced") == 1
 
 
+@pytest.mark.full
 def test_client_that_is_sending_survives_a_reload(start):
     w = start(constants=LONG)
     with closing([connect(w.path) for _ in range(5)]) as clients:

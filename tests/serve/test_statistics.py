@@ -94,6 +94,7 @@ def test_answers_per_minute_are_those_of_the_last_minute(monkeypatch):
     assert s.per_minute() == 0
 
 
+@pytest.mark.full
 def test_daemon_writes_metrics(start, tmp_path):
     path = tmp_path / "sluice.prom"
     w = start("--stats", path, constants={"STATS_SECONDS": 0.2})
@@ -151,6 +152,7 @@ def test_signal_prints_counts_and_times(start):
     assert f" per_minute={len(DATA)} p50_ms=" in line and " arriving=0 waiting=0 full=0" in line
 
 
+@pytest.mark.full
 def test_stats_file_is_checked_before_anything_is_served(tmp_path):
     (tmp_path / "dir.prom").mkdir()
     (tmp_path / "link.prom").symlink_to("elsewhere")

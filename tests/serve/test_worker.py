@@ -35,8 +35,8 @@ from worker_process import (
 )
 
 from sluice.bench import shapes
-from sluice.classify import question
 from sluice.classify.classifier import Classifier
+from sluice.question import question
 from sluice.serve import connection
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -55,6 +55,7 @@ def test_worker_verdict_equals_classify(worker):
     assert [worker.ask(data) for data in DATA] == long_lines()
 
 
+@pytest.mark.full
 def test_worker_maps_answers_by_position(start, tmp_path):
     text = (
         (ROOT / "configs" / "spam.yaml")
@@ -154,6 +155,7 @@ def test_clients_that_stop_are_no_matter(worker):
     assert worker.ask(DATA[0]) == long_lines()[0]
 
 
+@pytest.mark.full
 def test_worker_reports_a_timeout_to_a_slow_client(start):
     w = start(constants={"SEND_SECONDS": 2})
     silent, begun, drops = connect(w.path), connect(w.path), connect(w.path)
@@ -176,7 +178,7 @@ def takes(s, data):
 
 ENDLESS = """
 import itertools
-from sluice.classify import inputs
+from sluice.texts import inputs
 text = inputs.text
 inputs.text = lambda data, *rest: sum(itertools.repeat(0)) if b"endless" in data else text(data, *rest)
 """  # a fault that no mail is known to meet: a loop in C code without an end
@@ -222,12 +224,13 @@ def test_worker_memory_limit_excludes_thread_memory(start):
 
 
 LEAKS = """
-from sluice.classify import inputs
+from sluice.texts import inputs
 text, kept = inputs.text, []
 inputs.text = lambda data, *rest: kept.append(b"x" * (80 << 20)) or text(data, *rest)
 """  # a fault that no mail is known to meet: memory that is never given back
 
 
+@pytest.mark.full
 def test_worker_that_has_grown_is_replaced(start):
     w = start(before=LEAKS, n=1)
     before = w.workers()
@@ -347,6 +350,7 @@ def test_workers_that_die_at_once_do_not_make_a_storm(start):
     assert w.ask(DATA[0]) == long_lines()[0]
 
 
+@pytest.mark.full
 def test_killed_worker_group_is_replaced(start):
     w = start()
     for _ in range(3):
@@ -359,6 +363,7 @@ def test_killed_worker_group_is_replaced(start):
     assert w.log().count("was ended by SIGKILL: it is restarted") == 3
 
 
+@pytest.mark.full
 def test_nothing_outlives_the_master(start):
     w = start()
     pids = [w.receiver(), *w.groups(), *w.workers()]
@@ -391,6 +396,7 @@ def test_no_request_is_lost_in_restarts(start):
     assert w.log() == ""
 
 
+@pytest.mark.full
 def test_message_that_woke_an_ending_worker_is_answered(start):
     """The old worker is woken by a mail, and told of the end before it has a processor: nobody else
     was woken.
@@ -429,6 +435,7 @@ def test_message_that_woke_an_ending_worker_is_answered(start):
     s.close()
 
 
+@pytest.mark.quick_cases(1)
 def test_worker_restart_reads_question_and_model_again(start, my_model):
     w = start("-q", my_model)
     assert w.ask(DATA[0]) == long_lines()[0]
@@ -447,6 +454,7 @@ def test_worker_restart_reads_question_and_model_again(start, my_model):
     assert f"{my_model}: " in w.log() and len(w.workers()) == 2
 
 
+@pytest.mark.full
 def test_worker_reports_a_changed_model_until_a_restart(start, my_model):
     w, model = start("-q", my_model), my_model.parent / "spam.gguf"
     os.utime(model, (1, 1))
@@ -464,6 +472,7 @@ def test_worker_reports_a_changed_model_until_a_restart(start, my_model):
     assert w.ask(DATA[0]) == long_lines()[0]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_shutdown_answers_waiting_requests(start, number):
     w = start(n=1)

@@ -352,6 +352,7 @@ def group():
             os.rmdir(made)
 
 
+@pytest.mark.full
 def test_in_a_control_group(group):
     made, limit = group
 

@@ -9,8 +9,8 @@ import threading
 import pytest
 from classify_call import question, tree_of
 
-from sluice.classify.question import Question
 from sluice.faults import DataError
+from sluice.question.question import Question
 from sluice.texts import labelled as labelled_texts
 from sluice.texts.labelled import Labelled
 

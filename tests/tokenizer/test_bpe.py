@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from test_vocab import cases, decode
 
 from sluice import gguf
-from sluice.classify import answers
 from sluice.faults import BAD_DATA, UNSUPPORTED, Error
 from sluice.grammar import matcher as grammar
 from sluice.kernels import ffi, lib
+from sluice.question import answers
 from sluice.tokenizer import bpe
 from sluice.tokenizer.vocabulary import Vocab
 
@@ -174,6 +174,7 @@ GEMMA_3 = {
 }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("version, model", [("1", "v1"), ("2", "v3"), ("3", "v3")])
 def test_encode_equals_mistral_conversations(datafile, tmp_path, version, model):
     """Their texts are pieces side by side: U+2581 for a blank, also for the prefix, and <0x0A> for
@@ -285,6 +286,7 @@ def test_bytes_that_are_not_utf8_become_replacement_characters(build, data):
     assert decode(vocab, vocab.encode(data)) == repaired.encode()
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_table_is_what_each_id_writes(datafile, vocabularies, name):
     file, vocab = vocabularies(datafile(f"vocab/ggml-vocab-{name}.gguf"))

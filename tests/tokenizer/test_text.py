@@ -63,6 +63,7 @@ def joined(parts):
     return out
 
 
+@pytest.mark.full
 def test_all_short_sequences_byte_by_byte():
     """Every sequence of up to four bytes of every class: after each byte all is written that is
     decided.

@@ -80,6 +80,7 @@ def test_special_is_needed_for_control_tokens(model):
     assert tokens(run("tokenize", "-m", model, "--special", input=b"a</s>")) == [BOS, BLANK_A, EOS]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("flags", [[], ["--no-prefix"]])
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
 def test_decode_reverses(model, text, flags):
@@ -154,7 +155,7 @@ def test_decode_of_a_cut_stream_writes_what_came_and_exits_65(model):
         ([0xED, 0xA0], "\ufffd\ufffd"),
     ],
 )
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(2)
 def test_decode_writes_valid_utf8_to_the_last_byte(model, parts, shown):
     """Between two letters all at once, and at the end; iconv has nothing to say about it."""
     for numbers, text in (
@@ -173,6 +174,7 @@ def test_decode_writes_valid_utf8_to_the_last_byte(model, parts, shown):
         )
 
 
+@pytest.mark.full
 def test_decode_ends_with_1_where_the_text_was_cut(model):
     for end, code in ((b"cut", 1), (b"length", 0), (b"full", 0), (b"stop", 0), (b"text", 0)):
         result = run(
@@ -283,6 +285,7 @@ def bad_input(model):
     ]
 
 
+@pytest.mark.full
 def test_bad_input_is_one_line_and_a_code(model):
     environment = {k: v for k, v in os.environ.items() if k != "MODEL"}
     for flags, data, code, says in bad_input(model):

@@ -312,6 +312,7 @@ def fill(context, data):
     return context.replace(b"%s", data)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "name",
     [
@@ -498,6 +499,7 @@ def test_round_trip_special(build, data):
     )
 
 
+@pytest.mark.full
 def test_round_trip_real(tables):
     rng = random.Random(7)
     names = ("llama2.tokenizer.model", "mistral.tokenizer.model.v3", "gemma3.vocab.derived.tsv.xz")

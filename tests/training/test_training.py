@@ -1935,7 +1935,8 @@ def test_training_in_pieces_writes_model_card_and_question(trained):
         and file.get("general.license", "string") == "MIT"
     )
     assert "templates written for this project" in (folder / "out" / "spam.md").read_text()
-    from sluice.classify import classifier, question
+    from sluice.classify import classifier
+    from sluice.question import question
 
     c = classifier.Classifier(
         question.read(str(folder / "spam.yaml")), str(folder / "out" / "spam.gguf")

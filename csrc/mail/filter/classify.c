@@ -15,7 +15,7 @@
 #include <string.h>
 #include "mail/filter/filter.h"
 
-enum { N_ARGS = 16, FILE_BYTES = 1 << 30 };
+enum { N_ARGS = 48, FILE_BYTES = 1 << 30 };
 
 static void unchecked(mail_verdict *v, int32_t reason)
 {
@@ -30,8 +30,11 @@ static int ask_worker(mail_verdict *v, verdict_source *how, const options *o, co
                                         "protocol-error", "timeout", "broken"};
     char line[WORKER_LINE];
     const int64_t half = now_ms() + (deadline - now_ms()) / 2;
-    const int result = worker_ask(line, o->socket, mail->data, mail->n_bytes, WORKER_WAIT_MS,
-                                  o->worker_only ? deadline : half);
+    const worker_request asked = {.user = *o->user ? o->user : NULL,
+                                  .client = *o->client ? o->client : NULL,
+                                  .explain = o->explain};
+    const int result = worker_ask(line, o->socket, &asked, mail->data, mail->n_bytes,
+                                  WORKER_WAIT_MS, o->worker_only ? deadline : half);
     how->worker = words[result];
     unchecked(v, result == WORKER_TIMEOUT ? MARK_TIMEOUT : MARK_WORKER);
     if (result != WORKER_ANSWERED)
@@ -80,6 +83,17 @@ static void ask_process(mail_verdict *v, verdict_source *how, const options *o, 
         argv[n++] = "-q", argv[n++] = o->question;
     if (o->model)
         argv[n++] = "-m", argv[n++] = o->model;
+    if (o->rules)
+        argv[n++] = "--rules", argv[n++] = o->rules;
+    if (o->rules && *o->client)
+        argv[n++] = "--client", argv[n++] = o->client;
+    for (int i = 0; i < o->n_authserv_ids; i++)
+        argv[n++] = "--authserv-id", argv[n++] = o->authserv_ids[i];
+    if (o->learned_in && *o->user)
+        argv[n++] = "--learned-in", argv[n++] = o->learned_in, argv[n++] = "--learned-by",
+        argv[n++] = o->user;
+    if (o->explain)
+        argv[n++] = "--explain-header";
     const int64_t left = deadline - now_ms();
     const child c = {.argv = (char *const *)argv,
                      .env = child_environment(0),

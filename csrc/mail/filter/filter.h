@@ -17,18 +17,23 @@ void limits_check(void);
 
 /* ---- options.c --------------------------------------------------------------- */
 
+enum { N_AUTHSERV_IDS = 8 };
 enum deliver { DELIVER_HEADERS, DELIVER_UNCHANGED, DELIVER_NOTHING, DELIVER_STDOUT };
 typedef struct {
     const char *sender, *queue_id; /* NULL: not given */
     /* NULL: not given, but classify: could not be found */
     const char *classify, *model, *question, *threads, *cache, *calibration;
-    const char *socket, *sendmail, *spool, *state, *log;
-    char **recipients; /* NULL at the end */
+    const char *socket, *sendmail, *spool, *state, *log, *rules, *learned_in;
+    const char *authserv_ids[N_AUTHSERV_IDS];
+    int n_authserv_ids;
+    char client[WORKER_ADDRESS]; /* the host that delivered the message, "": unknown */
+    char user[WORKER_USER];      /* whose calibration, "": the site's */
+    char **recipients;           /* NULL at the end */
     int n_recipients;
     int64_t deadline_ms, read_ms, send_ms;
     uint64_t max_bytes, spool_bytes, memory_bytes;
     enum deliver deliver;
-    int defer, trust_earlier, worker_only;
+    int defer, trust_earlier, worker_only, by_recipient, explain;
 } options;
 
 enum { OPTIONS_RUN, OPTIONS_SHOWN, OPTIONS_WRONG };

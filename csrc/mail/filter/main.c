@@ -127,12 +127,13 @@ static void log_mail(const options *o, const char *id, const spool *mail, const 
         snprintf(process, sizeof process, how->end.code >= 0 ? "%d" : "signal%d",
                  how->end.code >= 0 ? how->end.code : how->end.signal);
     log_line(
-        "%s: answer=%s score=%s required=%s model=%s reason=%s by=%s worker=%s process=%s ms=%lld bytes=%llu "
+        "%s: answer=%s score=%s required=%s model=%s rule=%s reason=%s by=%s worker=%s process=%s ms=%lld bytes=%llu "
         "begun=%d refused=%d deliver=%s %s",
         id, answers[v->answer], *v->score ? v->score : "-", *v->required ? v->required : "-",
-        *v->model ? v->model : "-", v->answer == MARK_UNCHECKED ? mark_word(v->reason) : "-",
-        how->by, how->worker, process, (long long)(now_ms() - began),
-        (unsigned long long)mail->n_bytes, a->begun, a->refused, hows[o->deliver], delivery);
+        *v->model ? v->model : "-", *v->rule ? v->rule : "-",
+        v->answer == MARK_UNCHECKED ? mark_word(v->reason) : "-", how->by, how->worker, process,
+        (long long)(now_ms() - began), (unsigned long long)mail->n_bytes, a->begun, a->refused,
+        hows[o->deliver], delivery);
 }
 
 /* Gets the verdict, or the reason why classify is not asked. */

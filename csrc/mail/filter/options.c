@@ -26,7 +26,8 @@ static const char HELP[] =
     "    X-Spam-Flag: YES           (NO also if unsure)\n"
     "    X-Spam-Score: 0.9656       (probability of spam)\n"
     "    X-Spam-Status: Yes, score=0.9656 required=0.8681 model=3f9a0c1b2d4e5f60\n"
-    "                               (or No, or Unsure)\n"
+    "                               (or No, or Unsure; then rule=NAME if a rule\n"
+    "                               of classify --rules decided)\n"
     "    X-Spam-Checker-Version: Sluice VERSION\n"
     "\n"
     "  Without a verdict before the deadline the message is delivered with\n"
@@ -67,6 +68,20 @@ static const char HELP[] =
     "  --cache DIR             Cache of that program [none]\n"
     "  --calibration FILE      Calibration of that program, made by classify --learn\n"
     "                          [the question's own]\n"
+    "  --learned-by recipient  Judge by the calibration that the recipient taught,\n"
+    "                          DIR/USER/QUESTION.calibration. USER is the address up\n"
+    "                          to + or @ in lower case: 1 to 40 of a-z 0-9 . _ -.\n"
+    "                          Several recipients, other names and users without a\n"
+    "                          file get the site's calibration.\n"
+    "  --learned-in DIR        That directory, for classify; a worker has its own\n"
+    "  --rules FILE            Allow and block lists for classify; a worker has its\n"
+    "                          own\n"
+    "  --authserv-id ID        Server whose Authentication-Results classify trusts,\n"
+    "                          up to 8 times; a worker has its own\n"
+    "  --client ADDRESS        IP address of the host that delivered the message,\n"
+    "                          for rules: ${client_address} of Postfix\n"
+    "  --explain-header        Add X-Spam-Explain: numbers and fixed words that say\n"
+    "                          what led to the answer\n"
     "  --deadline SECONDS      Time limit of a verdict [60]\n"
     "  --memory MIB            Address space of that program in MiB; the model's\n"
     "                          file counts [1024]\n"
@@ -127,7 +142,13 @@ enum {
     QUEUE_ID,
     STATE,
     LOG,
-    CALIBRATION
+    CALIBRATION,
+    RULES,
+    AUTHSERV_ID,
+    CLIENT,
+    LEARNED_BY,
+    LEARNED_IN,
+    EXPLAIN
 };
 
 static const struct option LONG[] = {{"deliver", 1, 0, DELIVER},
@@ -152,6 +173,12 @@ static const struct option LONG[] = {{"deliver", 1, 0, DELIVER},
                                      {"state", 1, 0, STATE},
                                      {"log", 1, 0, LOG},
                                      {"calibration", 1, 0, CALIBRATION},
+                                     {"rules", 1, 0, RULES},
+                                     {"authserv-id", 1, 0, AUTHSERV_ID},
+                                     {"client", 1, 0, CLIENT},
+                                     {"learned-by", 1, 0, LEARNED_BY},
+                                     {"learned-in", 1, 0, LEARNED_IN},
+                                     {"explain-header", 0, 0, EXPLAIN},
                                      {"version", 0, 0, 'V'},
                                      {"help", 0, 0, 'h'},
                                      {0, 0, 0, 0}};
@@ -224,6 +251,20 @@ static int store(options *o, int c, char *value)
     case QUEUE_ID: o->queue_id = is_id(value) ? value : NULL; return 1;
     case WORKER_ONLY: o->worker_only = 1; return 1;
     case TRUST_EARLIER: o->trust_earlier = 1; return 1;
+    case RULES: o->rules = value; return *value != 0;
+    case LEARNED_IN: o->learned_in = value; return *value != 0;
+    case LEARNED_BY: o->by_recipient = !strcmp(value, "recipient"); return o->by_recipient;
+    case EXPLAIN: o->explain = 1; return 1;
+    /* "unknown" and the like: as an ID */
+    case CLIENT:
+        if (worker_address(o->client, value))
+            *o->client = 0;
+        return 1;
+    case AUTHSERV_ID:
+        if (o->n_authserv_ids == N_AUTHSERV_IDS)
+            return 0;
+        o->authserv_ids[o->n_authserv_ids++] = value;
+        return *value != 0;
     case DEADLINE:
         i = number(&n, value, 1, 3600);
         o->deadline_ms = (int64_t)n * 1000;
@@ -282,6 +323,8 @@ int options_read(options *o, int argc, char **argv, char *why, size_t why_bytes)
     }
     o->recipients = argv + optind;
     o->n_recipients = argc - optind;
+    if (!o->by_recipient || o->n_recipients != 1 || worker_user(o->user, o->recipients[0]))
+        *o->user = 0;
     const int sends = o->deliver == DELIVER_HEADERS || o->deliver == DELIVER_UNCHANGED;
     const char *wrong = sends && !o->sender ? "-f SENDER is missing"
         : sends && !o->n_recipients         ? "no recipient"

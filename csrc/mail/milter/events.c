@@ -6,6 +6,7 @@
  * Diagnostics: one line per message to syslog; "X-Spam-Status: unchecked; reason=WORD".
  * Guards against lost mail: every event is answered by "continue", and an error only makes the
  * status "unchecked".  No path leads to a rejection, a temporary failure or a discarded message. */
+#include <arpa/inet.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ milter_settings settings;
 
 typedef struct {
     mail mail;
-    unsigned long flags; /* SMFIP_* that were agreed on */
+    unsigned long flags;         /* SMFIP_* that were agreed on */
+    char client[WORKER_ADDRESS]; /* of the connection, "": unknown */
 } session;
 
 /* What the last MTA agreed to: a connection that is used again for another client is not negotiated
@@ -53,7 +55,7 @@ static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long 
     (void)x, (void)y;
     *want_actions = actions & (settings.monitor ? 0 : SMFIF_ADDHDRS | SMFIF_CHGHDRS);
     *want_steps = steps
-        & (SMFIP_NOCONNECT | SMFIP_NOHELO | SMFIP_NORCPT | SMFIP_NODATA | SMFIP_NOUNKNOWN
+        & (SMFIP_NOHELO | SMFIP_NORCPT | SMFIP_NODATA | SMFIP_NOUNKNOWN | SMFIP_NR_CONN
            | SMFIP_NR_MAIL | SMFIP_NR_HDR | SMFIP_NR_EOH | SMFIP_SKIP | SMFIP_HDR_LEADSPC);
     *want_x = *want_y = 0;
     atomic_store(&last_flags, *want_steps);
@@ -65,6 +67,23 @@ static sfsistat on_negotiate(SMFICTX *ctx, unsigned long actions, unsigned long 
 static sfsistat go_on(const session *s, unsigned long flag)
 {
     return (s ? s->flags : atomic_load(&last_flags)) & flag ? SMFIS_NOREPLY : SMFIS_CONTINUE;
+}
+
+static sfsistat on_connect(SMFICTX *ctx, char *host, _SOCK_ADDR *from)
+{
+    (void)host;
+    session *s = smfi_getpriv(ctx);
+    if (!s)
+        s = begin(ctx, atomic_load(&last_flags));
+    if (s) {
+        const void *address = !from       ? NULL
+            : from->sa_family == AF_INET  ? (void *)&((struct sockaddr_in *)from)->sin_addr
+            : from->sa_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)from)->sin6_addr
+                                          : NULL;
+        if (!address || !inet_ntop(from->sa_family, address, s->client, sizeof s->client))
+            *s->client = 0;
+    }
+    return go_on(s, SMFIP_NR_CONN);
 }
 
 static sfsistat on_mail(SMFICTX *ctx, char **arguments)
@@ -110,14 +129,16 @@ static sfsistat on_body(SMFICTX *ctx, unsigned char *bytes, size_t n_bytes)
 static void send_progress(void *ctx) { (void)smfi_progress(ctx); }
 
 /* A worker that died is replaced by another, which is asked too. */
-static void ask(SMFICTX *ctx, mail_verdict *v, const uint8_t *bytes, size_t n_bytes)
+static void ask(SMFICTX *ctx, mail_verdict *v, const session *s)
 {
+    const worker_request asked = {.client = *s->client ? s->client : NULL,
+                                  .explain = settings.explain};
     char line[WORKER_LINE];
     const int64_t wait_ms = (int64_t)settings.deadline * 1000, deadline = now_ms() + wait_ms;
     int result = WORKER_CLOSED;
     for (int attempt = 0; attempt < 2 && result == WORKER_CLOSED; attempt++)
-        result = worker_ask_progress(line, settings.socket, bytes, n_bytes, wait_ms, deadline,
-                                     send_progress, ctx);
+        result = worker_ask_progress(line, settings.socket, &asked, s->mail.bytes, s->mail.n_bytes,
+                                     wait_ms, deadline, send_progress, ctx);
     if (result == WORKER_ANSWERED && !mark_read(v, (const uint8_t *)line, strlen(line)))
         return;
     if (result == WORKER_ABSENT || result == WORKER_BROKEN)
@@ -135,7 +156,7 @@ static void classify(SMFICTX *ctx, session *s, mail_verdict *v)
     v->answer = MARK_UNCHECKED;
     v->reason = s ? s->mail.reason : MARK_MEMORY;
     if (s && v->reason == MAIL_CHECKED)
-        ask(ctx, v, s->mail.bytes, s->mail.n_bytes);
+        ask(ctx, v, s);
 }
 
 /* Delete the X-Spam headers, those of this program's names first; of one name the last first, so
@@ -182,8 +203,8 @@ static void report(SMFICTX *ctx, const mail_verdict *v, uint64_t n_forged, uint6
                "%.64s: unchecked reason=%s removed=%llu ms=%ld", id, mark_word(v->reason),
                (unsigned long long)(n_forged - n_left), ms);
     else
-        syslog(LOG_INFO, "%.64s: %s score=%s required=%s model=%s removed=%llu ms=%ld", id,
-               answers[v->answer], v->score, v->required, v->model,
+        syslog(LOG_INFO, "%.64s: %s score=%s required=%s model=%s rule=%s removed=%llu ms=%ld", id,
+               answers[v->answer], v->score, v->required, v->model, *v->rule ? v->rule : "-",
                (unsigned long long)(n_forged - n_left), ms);
     if (n_left && !settings.monitor)
         syslog(LOG_WARNING, "%.64s: %llu headers X-Spam-* could not be removed: there are too many",
@@ -234,6 +255,7 @@ const struct smfiDesc milter_events = {
     .xxfi_name = "mail-milter",
     .xxfi_version = SMFI_VERSION,
     .xxfi_flags = SMFIF_ADDHDRS | SMFIF_CHGHDRS,
+    .xxfi_connect = on_connect,
     .xxfi_envfrom = on_mail,
     .xxfi_header = on_header,
     .xxfi_eoh = on_end_of_headers,

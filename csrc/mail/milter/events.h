@@ -5,6 +5,7 @@ typedef struct {
     const char *socket;     /* of the worker */
     int deadline;           /* seconds for one verdict */
     int monitor;            /* log the verdict, change nothing */
+    int explain;            /* add X-Spam-Explain */
     int skip_authenticated; /* messages of senders that logged in are not classified */
 } milter_settings;
 

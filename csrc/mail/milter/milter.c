@@ -64,6 +64,8 @@ static const char help[] =
     "  --memory BYTES          Limit for all messages that are being received; a\n"
     "                          message that exceeds it is not classified [268435456]\n"
     "  --skip-authenticated    Do not classify messages of senders that logged in\n"
+    "  --explain-header        Add X-Spam-Explain: numbers and fixed words that say\n"
+    "                          what led to the answer\n"
     "  --monitor               Change no message; log only\n"
     " General\n"
     "  -v, --verbose           Log to stderr, too\n"
@@ -186,13 +188,14 @@ static void listen_at(const char *spec, const char *path, long mode)
 
 int main(int argc, char **argv)
 {
-    enum { WORKER = 256, DEADLINE, MAX_SIZE, MEMORY, SKIP, MONITOR, MODE, USER };
+    enum { WORKER = 256, DEADLINE, MAX_SIZE, MEMORY, SKIP, EXPLAIN, MONITOR, MODE, USER };
     static const struct option options[] = {{"listen", 1, 0, 'p'},
                                             {"socket", 1, 0, WORKER},
                                             {"deadline", 1, 0, DEADLINE},
                                             {"max-size", 1, 0, MAX_SIZE},
                                             {"memory", 1, 0, MEMORY},
                                             {"skip-authenticated", 0, 0, SKIP},
+                                            {"explain-header", 0, 0, EXPLAIN},
                                             {"monitor", 0, 0, MONITOR},
                                             {"mode", 1, 0, MODE},
                                             {"user", 1, 0, USER},
@@ -219,6 +222,7 @@ int main(int argc, char **argv)
             mail_limits.all = (size_t)number("memory", optarg, 10, 1 << 20, 1L << 40);
             break;
         case SKIP: settings.skip_authenticated = 1; break;
+        case EXPLAIN: settings.explain = 1; break;
         case MONITOR: settings.monitor = 1; break;
         case MODE: mode = number("mode", optarg, 8, 0, 0777); break;
         case USER: user = optarg; break;

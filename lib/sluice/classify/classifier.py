@@ -8,11 +8,12 @@ from ..kvcache.snapshot import Snapshot
 from ..model import packed
 from ..model.model import Model
 from ..model.packed import Part
+from ..question import kinds, orders
+from ..question.answers import Tree, calibrated, log_sum
+from ..question.prompt import Prompt
+from ..question.question import UNSURE
+from ..texts import inputs
 from ..tokenizer.vocabulary import Vocab
-from . import inputs, kinds, orders
-from .answers import Tree, calibrated, log_sum
-from .prompt import Prompt
-from .question import UNSURE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Verdict:
     log_p: uncalibrated log probabilities (nats) in the order of the labels.
     learned: the learned.Section in use; None: the question's calibration alone.
     taught: the label that the user gave to this text, or None. The answer is this one.
+    is_left_out: the text was learned, and is classified as if it had not been.
     calibration: [scale, *biases] that make the scores of log_p, the evidence of the user's tokens
     in the biases; not of a taught text.
     n_tokens: tokens of prompt and input.
@@ -50,6 +52,7 @@ class Verdict:
     reasons: problems found in a message (see sluice.mail, inputs.NO_TEXT), or None.
     used: the text that the prompt gets; two parts if its middle is dropped (see inputs.text).
     header: the header of a message, at most tokens.HEADER_BYTES, or None.
+    rule: name of the rule that gave the answer (ruled.py), or None: the model did.
     """
 
     answer: str
@@ -59,6 +62,7 @@ class Verdict:
     log_p: list[float]
     learned: "Section | None"
     taught: str | None
+    is_left_out: bool = False
     calibration: list[float]
     n_tokens: int
     n_reused: int
@@ -69,6 +73,7 @@ class Verdict:
     reasons: list[str] | None = None
     used: tuple[bytes, bytes | None]
     header: bytes | None = None
+    rule: str | None = None
 
 
 class _Text:
@@ -96,8 +101,10 @@ class Classifier:
     priors.Prior in use, or None. keeps_hidden: set Verdict.hidden. learned: may be set to another
     Learned of the same question before each text. signals: called with the header of a message,
     returns tokens that it has besides those of learn/tokens.py; None: no others. auto: an
-    auto.Auto, or None.
-    n_to_sample: of so many texts more, set Verdict.begin_mass.
+    auto.Auto, or None. leaves_out: a learned text is classified as if it had not been learned.
+    n_to_sample: of so many texts more, set Verdict.begin_mass. rules: a ruled.Ruled, or None.
+    authserv_ids: servers whose word about a message is trusted (mail/signals.py). users: the
+    learned_files.LearnedFiles of users, or None.
 
     Raises DataError or UnsupportedError for a model that is invalid or does not fit the question.
     """
@@ -118,6 +125,7 @@ class Classifier:
     ) -> None:
         self.learned, self.question = learned, question
         self.signals: Callable[[bytes], set[str]] | None = None
+        self.leaves_out = False
         self.auto: Auto | None = None
         self.as_mail, self._with_mass = as_mail, mass
         self.is_mail = as_mail or question.kind == "mail"
@@ -130,6 +138,9 @@ class Classifier:
         self.asked_prior: Any = None
         self.prior: Any = None
         self.keeps_hidden, self.n_to_sample = False, 0
+        self.rules: Any = None
+        self.authserv_ids: tuple[str, ...] = ()
+        self.users: Any = None
         n_ctx = capacity.limit(m.hparams.n_ctx)
         self.orders = [
             Prompt(question, m.file, self._vocab, n_ctx, self.tree.depth, segments)
@@ -316,14 +327,13 @@ class Classifier:
 
     def _use_learned(self, v, section):
         """Set calibration and taught of `v` by what was learned."""
-        joint = section.joint
-        bias = joint.bias
+        joint, label = section.joint, section.label(v.used)
+        bias, v.is_left_out = joint.bias, label is not None and self.leaves_out
         if section.has_evidence:
-            t, _ = section.evidence(self.words_of(v))
+            t, _ = section.evidence(self.words_of(v), label if v.is_left_out else None)
             bias = [b + joint.trust * x for b, x in zip(bias, t)]
         v.calibration = [joint.scale, *bias]
-        label = section.label(v.used)
-        if label is not None:
+        if label is not None and not v.is_left_out:
             v.taught = list(self.question.answers)[label]
 
     def line(self, v: "Verdict", name: str | None = None) -> bytes:
@@ -389,9 +399,15 @@ def ask_together(
 
     Yields, for each input, a Verdict for each of `classifiers`, or the DataError that the input is
     empty. The tokens of an input are processed once for all questions. Each Verdict has the same
-    bits as from the question alone.
+    bits as from the question alone. A message that a rule of the first question decides is not
+    read.
     """
-    return ask_texts(classifiers, [classifiers[0].tokenized(data) for data in inputs])
+    first = classifiers[0]
+    if not first.rules:
+        return ask_texts(classifiers, [first.tokenized(data) for data in inputs])
+    decided = [(data, first.rules.verdict(first, data)) for data in inputs]
+    rest = ask_texts(classifiers, [first.tokenized(data) for data, v in decided if not v])
+    return ([v] if v else next(rest) for _, v in decided)
 
 
 def ask_texts(

@@ -16,6 +16,7 @@ FLAGS = {
     "--mail": "as_mail",
     "--no-cache": "no_cache",
     "--no-calibration": "no_calibration",
+    "--explain-header": "explain",
 }
 VALUES = {
     "-q": "asked",
@@ -26,6 +27,11 @@ VALUES = {
     "--calibration": "calibration_file",
     "-j": "threads",
     "--threads": "threads",
+    "--rules": "rules",
+    "--client": "client",
+    "--learned-in": "learned_in",
+    "--learned-by": "learned_by",
+    "--authserv-id": "authserv_ids",
 }
 
 
@@ -58,7 +64,7 @@ def parse(argv: list[str]) -> "dict[str, Any] | None":
         name = FLAGS.get(word) or VALUES.get(word)
         if not name or value is not True and (not value or value.startswith("-")):
             return None
-        found[name] = value
+        found[name] = [*found.get(name, ()), value] if name == "authserv_ids" else value
     threads = found.get("threads")
     if threads is not None:
         if not (
@@ -72,9 +78,10 @@ def parse(argv: list[str]) -> "dict[str, Any] | None":
     return found if found.pop("long", False) else None
 
 
-def _answer(**options):
+def _answer(explain=False, **options):
     """Print the line of --long; return the exit status."""
     from .. import stream
+    from . import further_words
     from .setup import Setup
 
     setup = Setup(**options)
@@ -82,5 +89,5 @@ def _answer(**options):
     data = setup.read_input([q])
     c = setup.classifier(q)
     v = c.ask(data)
-    stream.write_all(1, c.line(v, v.answer))
+    stream.write_all(1, further_words.line(c, v, data, explain, v.answer))
     return c.status(v)

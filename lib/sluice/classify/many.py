@@ -9,11 +9,11 @@ import os
 from .. import stream
 from ..faults import BAD_DATA, Error, data_error
 from ..jsonl import BadLine, lines_at_once
-from ..texts import folder, sources
+from ..probability.doubts import Doubts
+from ..texts import folder, objects, sources
 from ..texts.one_file import called, open_path
 from ..texts.sources import Item
-from . import report, writers
-from .doubts import Doubts
+from . import writers
 from .plan import STDIN
 
 TYPE_CHECKING = False
@@ -49,7 +49,7 @@ def run(
     if any(c.asked_prior and c.asked_prior.kind == "texts" for c in panel.classifiers):
         answering, progress = _read_first(texts, panel, progress, bool(note)), None
     if save_prior:
-        from . import priors
+        from ..probability import priors
 
         priors.save(save_prior, panel.first)
     source, writer = _source_and_writer(texts, panel)
@@ -93,7 +93,7 @@ def _read_first(texts: "Texts", panel: "Panel", progress: "Any", keeps_text: boo
 
 def _key(texts, panel):
     """What a state must have in common with this run."""
-    from .calibration import digest
+    from ..question.calibration import digest
 
     form = texts.each, texts.column, texts.select, texts.as_json, texts.null, texts.jsonl
     questions = [
@@ -234,7 +234,7 @@ def _json_items(paths, charset) -> "Iterator[list[Item]]":
 
 def _json_item(name, line, charset):
     try:
-        id, data = report.parse(line, charset)
+        id, data = objects.parse(line, charset)
         if not data:
             raise BadLine("text is empty", id)
     except BadLine as e:

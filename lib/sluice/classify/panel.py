@@ -5,7 +5,7 @@ question whose prompt stands before the text has a KV cache of its own, which ke
 """
 
 from ..faults import USAGE, Error, one_line
-from . import kinds
+from ..question import kinds
 from .classifier import UNSURE, Classifier, Verdict, ask_together
 
 TYPE_CHECKING = False

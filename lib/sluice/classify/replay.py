@@ -12,8 +12,8 @@ from array import array
 from ..faults import Error, data_error
 from ..kernels import lib
 from ..learn import tokens
-from ..texts import labelled
-from . import inputs, priors
+from ..probability import priors
+from ..texts import inputs, labelled
 from .classifier import Verdict
 from .plan import STDIN
 

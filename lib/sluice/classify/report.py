@@ -1,13 +1,11 @@
 """JSON output of `classify`: the object of --json, and one object per input line of --jsonl.
 
-An input line is {"id": ..., "text": ...}; other keys are ignored. "id" is a string, an integer or
-null; a missing one counts as null. An invalid line gets an object with "error": JSON that
-jsonl.load refuses, no text, or half of a surrogate pair.
+An input line is what texts/objects.py reads; an invalid one gets an object with "error".
 """
 
-from ..jsonl import BadLine, dump, load
+from ..jsonl import dump
 
-__all__ = ["dump", "fields", "of_all", "parse", "verdict", "whole"]
+__all__ = ["dump", "of_all", "verdict", "whole"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,40 +16,14 @@ if TYPE_CHECKING:
     from .classifier import Classifier, Verdict
     from .panel import Panel
 
-MAX_ID_CHARACTERS = 1000
-
-
-def parse(line: bytes | None, charset: str) -> tuple[str | int | None, bytes]:
-    """Parse an input line into (id, text in `charset`). Raises BadLine."""
-    return fields(load(line), charset)
-
-
-def fields(found: "Any", charset: str) -> tuple[str | int | None, bytes]:
-    """Return (id, text in `charset`) of a parsed line. Raises BadLine."""
-    if not isinstance(found, dict):
-        raise BadLine("line is not an object")
-    id = found.get("id")
-    if not (id is None or type(id) is int or isinstance(id, str) and len(id) <= MAX_ID_CHARACTERS):
-        raise BadLine("id is not a whole number or a string of at most 1000 characters")
-    if not isinstance(found.get("text"), str):
-        raise BadLine("text is missing or not a string", id)
-    try:
-        return id, found["text"].encode(charset)
-    except UnicodeEncodeError as e:
-        what = (
-            "is not a byte; give the bytes of a message as characters of Latin-1"
-            if charset == "latin-1"
-            else "is half of a surrogate pair"
-        )
-        raise BadLine(f"text: character {e.start} {what}", id) from None
-
 
 def verdict(v: "Verdict") -> "dict[str, Any]":
     """Return the dict of a line of --jsonl."""
     mass = {} if v.mass is None else {"mass": round(v.mass, 6)}
     p = {name: round(x, 6) for name, x in v.scores.items()}
     level = {} if v.level is None else {"level": round(v.level, 6)}
-    return {"answer": v.answer, "score": round(v.score, 6), **level, "p": p, **mass}
+    rule = {"rule": v.rule} if v.rule else {}
+    return {"answer": v.answer, "score": round(v.score, 6), **level, "p": p, **mass, **rule}
 
 
 def margin(v: "Verdict") -> float:

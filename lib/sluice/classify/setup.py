@@ -10,10 +10,10 @@ import os
 from ..faults import USAGE, Error
 from ..learn import place
 from ..messages import say as to_stderr
+from ..question.question import Question, find, model_path, read_all
 from ..system import cache_directory
-from . import inputs
+from ..texts import inputs
 from .classifier import Classifier
-from .question import Question, find, model_path, read_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ class Setup:
     prior: none, content-free, texts or a file, in place of the question's prior, calibration of the
     user and fit. None: these. ignores_fit: the question's own calibration is used. auto_learn: the
     probability from which on an answer is learned, or None.
+    rules: path of the rules for messages. authserv_ids: servers whose word about a message is
+    trusted. client: address of the host that delivered it. learned_in: directory of what several
+    users taught (learned_files.py); learned_by: the user whose is used.
 
     Attribute calibration_file: path of the calibration in use, or None. as_mail may be set before a
     model is opened.
@@ -65,11 +68,18 @@ class Setup:
         prior: str | None = None,
         ignores_fit: bool = False,
         auto_learn: float | None = None,
+        rules: str | None = None,
+        authserv_ids: "Sequence[str]" = (),
+        client: str | None = None,
+        learned_in: str | None = None,
+        learned_by: str | None = None,
     ) -> None:
         self._asked = [asked] if isinstance(asked, str) else list(asked)
         self._answers = answers
         self._prior, self._fit_path = prior, fit_path
         self._auto_learn = auto_learn
+        self._rules, self._authserv_ids, self._client = rules, tuple(authserv_ids), client
+        self._users = learned_in, learned_by
         self._ignores_fit = ignores_fit or no_calibration or prior not in (None, "none")
         self._calibration = calibration_file, self._ignores_fit
         self.calibration_file = self._calibration_of(self._asked[0])
@@ -98,7 +108,7 @@ class Setup:
         cache = None if self._no_cache else self._cache_dir or cache_directory.home()
         self._directory = cache_directory.usable(cache)
         if self._answers is not None:
-            from . import kinds
+            from ..question import kinds
 
             text = self._asked[0]
             return [Question(kinds.ad_hoc(text, self._answers), "-q", AD_HOC)]
@@ -145,9 +155,23 @@ class Setup:
             self._huge_pages,
             model,
         )
+        c.authserv_ids = self._authserv_ids
+        if c.is_mail:
+            c.signals = self._signals
+        if self._rules:
+            from .ruled import Ruled
+
+            about = self._rules, q, c.is_mail, self._authserv_ids
+            c.rules = Ruled(*about, self._say, self._client)
         self._use_fit(c)
+        directory, user = self._users
+        if directory:
+            from .learned_files import LearnedFiles
+
+            c.users = LearnedFiles(directory, self._say)
+            c.learned = c.users.of(c, user)
         if self._prior is not None or q.prior and not c.fitted:
-            from . import priors
+            from ..probability import priors
 
             c.asked_prior = priors.parse(self._prior, q) if self._prior is not None else q.prior
             priors.prepare(c, c.asked_prior)
@@ -156,6 +180,12 @@ class Setup:
 
             c.auto = Auto(c, path, self._auto_learn)
         return c
+
+    def _signals(self, header: bytes) -> set[str]:
+        """Return the tokens of a header that learning counts besides its words."""
+        from ..mail import signals
+
+        return signals.tokens(header, self._authserv_ids)
 
     def fit_path(self, q: Question) -> str | None:
         """Return the path of the fit of `q`, there or not; None if there can be none."""
@@ -174,7 +204,7 @@ class Setup:
         path = None if self._ignores_fit else self.fit_path(c.question)
         if not path or not self._fit_path and not os.path.lexists(path):
             return
-        from . import fit_file
+        from ..probability import fit_file
 
         fit_file.use(c, path)
         if c.head:  # what was learned is joined with log probabilities

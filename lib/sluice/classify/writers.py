@@ -7,9 +7,10 @@ classified; or None for a text that is missing, such as an empty line.
 from .. import stream
 from ..faults import one_line
 from ..jsonl import BadLine, dump
+from ..question import kinds
 from ..texts import sources
 from ..texts.sources import Item
-from . import kinds, report
+from . import report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,30 +9,36 @@ cli.run(main)
 
 from ..messages import program, report, say
 from .command import IGNORED, code_of, command, only_one, refuse, refuse_terminal, run
+
+# isort: split
+# the others import click, which command imports without what is slow in it
+from .classify_options import (
+    evaluate_options,
+    fit_options,
+    learning_options,
+    listen_options,
+    mail_options,
+    receipt_options,
+    texts_options,
+    why_options,
+)
 from .declared import argument, option
 from .options import (
     arithmetic_option,
     chat_options,
     check_stops,
     context_option,
-    evaluate_options,
-    fit_options,
     grammar_options,
     huge_pages_option,
-    learning_options,
-    listen_options,
     model_option,
     not_with_file,
     or_file,
     predict_option,
-    receipt_options,
     stop_option,
     text_option,
-    texts_options,
     threads_option,
     verbose_option,
     vocab_option,
-    why_options,
 )
 from .values import Bytes, Number, OrNone
 
@@ -54,6 +60,7 @@ __all__ = [
     "learning_options",
     "huge_pages_option",
     "listen_options",
+    "mail_options",
     "model_option",
     "not_with_file",
     "only_one",

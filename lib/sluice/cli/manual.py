@@ -33,13 +33,12 @@ GROUPS: tuple[str, ...] = (
     "Conversion",
     "Sampling",
     "Tests",
-)
-GROUPS += (
     "Why",
     "Receipts",
     "Evaluation",
     "Honest probabilities",
-    "Calibration",
+    "Learning",
+    "Mail",
     "Cache",
     "Server",
     "General",

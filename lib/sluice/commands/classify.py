@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     ),
 )
 @cli.texts_options
+@cli.mail_options
 @cli.why_options
 @cli.receipt_options
 @cli.learning_options
@@ -159,12 +160,19 @@ def main(
     evaluate: bool,
     label_column: str | None,
     compared: str | None,
+    curve: str | None,
     prior: str | None,
     save_prior: str | None,
     fit: bool,
     head: bool,
     risk: float | None,
     fit_path: str | None,
+    rules: str | None,
+    authserv_ids: tuple[str, ...],
+    client: str | None,
+    learned_in: str | None,
+    learned_by: str | None,
+    explain_header: bool,
 ) -> None:
     """Classify a text with a language model.
 
@@ -176,6 +184,8 @@ def main(
       classify --fit [--risk R] [OPTIONS] LABELLED...
       classify --listen SOCKET [OPTIONS]
       classify --why [OPTIONS] [FILE]
+      classify --learn ANSWER|--forget [OPTIONS] [FILE|FOLDER|MBOX]...
+      classify --list-learned|--reset [OPTIONS]
       classify --verify RECEIPTS [OPTIONS] [FILE...]
       classify --evaluate [OPTIONS] LABELLED...
 
@@ -219,11 +229,31 @@ def main(
       "X-Spam-Status: unchecked; reason=WORD", as for mail-filter. If the command fails and prints
       nothing, use the original message.
 
-      --learn and --forget refit the user's calibration, which maps the model's probabilities to the
-      printed ones. One message changes it a little, a hundred change it a lot. Learn every label,
-      and messages with a correct result, too. The calibration file (mode 0600) has only numbers, of
-      the last 10,000 texts. A damaged file, or one of another model, is ignored with a message on
-      stderr.
+      --learn ANSWER teaches texts: stdin, FILEs, folders, mboxes, or those of --each, --csv and
+      --jsonl. Verdicts join the model's answer with the words and header fields of what was taught.
+      A taught text gets the answer it was taught; another --learn moves it, --forget undoes it.
+      Teach every answer, and texts with a correct result, too. Of one text the new result is
+      printed, of many their number. The file (mode 0600) has digests and numbers, no words, of at
+      most 20,000 texts; the oldest give way. A damaged file, or one of another model, is ignored
+      with a message on stderr; --reset empties it. --list-learned prints counts, dates, and how
+      many of the texts would be right if each had not been learned. --auto-learn P also learns
+      answers surer than P; they never count for more than the texts that you taught.
+
+      --rules reads allow and block lists of messages from a YAML file: a list `rules` with for each
+      rule its name (rule), an answer, and one or more of sender, domain, list-id, client and
+      authenticated. The first rule of which all conditions hold gives the answer, with
+      probability 1, and the model is not asked. The name of the rule is the word rule=NAME in
+      X-Spam-Status and at the end of --long, and "rule" in JSON. sender (ADDRESS, @DOMAIN with its
+      subdomains, or * and ? in either), domain and list-id are what the message says, so anybody
+      can forge them; "authenticated: true" also demands that a server named by --authserv-id found
+      the domain of From authenticated (dmarc=pass, or dkim=pass of that domain or one above).
+      client is an IP address or network: what the mail server names, or --client, or else the
+      address in the topmost Received field of a host listed under received-by. The file is read
+      again when it changes; it must not be writable by others.
+
+      --explain-header adds numbers and fixed words, no text of the message: log-odds of the first
+      answer by the model and by what the user taught (tokens), the number of texts taught, the
+      rule, and signals such as dkim:pass (of servers named by --authserv-id), list, reply-to:other.
 
       --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
       and every bit of the log probabilities. --verify RECEIPTS classifies the same texts again, by
@@ -246,7 +276,10 @@ def main(
       named after answers. The question's aliases are labels, too: of spam, spam and ham. --json
       prints an object. --html writes a page with ROC and reliability curves, a histogram, and the
       worst mistakes with their texts. --compare evaluates another model, question or calibration on
-      the same texts: the differences with paired intervals, and McNemar's exact test.
+      the same texts: the differences with paired intervals, and McNemar's exact test. --curve
+      10,50,200 adds a learning curve: so many of the texts are taught, as --learn does it, and all
+      others classified, five times for each number; next to the question alone, and to bogofilter
+      taught the same texts. What --learn has kept is not used for it, and nothing is kept.
 
       --prior corrects what the model prefers whatever the text says, without labels: it divides the
       probability of each answer by what the answer gets on average, over content-free inputs, over
@@ -268,12 +301,15 @@ def main(
 
       --listen keeps the model loaded and serves a Unix socket. A client connects, sends one
       message, half-closes and reads one line: that of --long, with yes, no or unsure as label, or
-      "error WORD". SIGHUP reloads question and model; SIGUSR1 prints counts and times to stderr;
+      "error WORD". A client may give its socket a name that asks for more (mail-filter does): the
+      calibration of a user (--learned-in), a client for --rules, why. SIGHUP reloads question,
+      model and rules; SIGUSR1 prints counts and times to stderr;
       SIGTERM ends.
 
     EXIT STATUS
-      0   first label (yes) of each question; success with many texts, --learn, --forget, --fit or
-          --pass-through; --select found a text; --verify: all texts have the same bits
+      0   first label (yes) of each question; success with many texts, --learn, --forget,
+          --list-learned, --reset, --fit or --pass-through; --select found a text; --verify: all
+          texts have the same bits
       1   another label; --select found none; --verify: a text differs or is unknown
       2   unsure
       64  usage error
@@ -292,10 +328,12 @@ def main(
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
       classify --select yes -0 Maildir | xargs -0 mv -t Maildir/.Junk/cur
+      classify --learn ham Maildir && classify --learn spam Maildir/.Junk
       classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
       classify -m m.gguf -q urgent --each line --select yes <log || echo none
       classify -m m.gguf -q urgent --jsonl <texts.jsonl
       classify --evaluate --html report.html spam=Maildir/.Junk ham=Maildir
+      classify --evaluate --curve 10,20 spam=Maildir/.Junk ham=Maildir
       classify -m m.gguf -q team.yaml --prior texts --csv body tickets.csv
       classify -m m.gguf -q team.yaml --fit labelled.jsonl
 
@@ -321,7 +359,7 @@ def main(
         answers is not None and len(asked) != 1,
         "--answers: needs exactly one -q, the text of a question",
     )
-    for name, value in ("label", label_column), ("compare", compared):
+    for name, value in ("label", label_column), ("compare", compared), ("curve", curve):
         cli.refuse(
             value is not None and not (evaluate or fit and name == "label"),
             f"--{name}: needs --evaluate",
@@ -333,6 +371,25 @@ def main(
         and (learn is not None or forget or auto_learn or calibration_file or fit_path),
         "--prior excludes --learn, --forget, --auto-learn, --calibration and --fit-file",
     )
+    cli.refuse(client and not rules, "--client: needs --rules")
+    cli.refuse(learned_by and not learned_in, "--learned-by: needs --learned-in")
+    cli.refuse(listen and (client or learned_by), "--client and --learned-by: not with --listen")
+    cli.refuse(
+        explain_header and not (long or pass_through),
+        "--explain-header: needs --pass-through or --long",
+    )
+    for name, value in ("rules", rules), ("learned_in", learned_in):
+        for others in (
+            dict(evaluate=evaluate, compare=compared),
+            dict(fit=fit),
+            dict(why=why, no_calibration=no_calibration and learned_in),
+            dict(learn=learn, verify=verify),
+            dict(forget=forget, receipt=receipt),
+            dict(prior=prior, save_prior=save_prior, auto_learn=auto_learn and learned_in),
+        ):
+            for other, given in others.items():
+                cli.only_one(**{name: value, other: given})
+        cli.refuse(value and len(asked) > 1, f"--{name.replace('_', '-')}: needs one question")
     named = None if answers is None else [word.strip() for word in answers.split(",")]
     cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
@@ -371,28 +428,30 @@ def main(
         fit_path=fit_path,
         prior=prior,
         auto_learn=auto_learn,
+        rules=rules,
+        authserv_ids=authserv_ids,
+        client=client,
+        learned_in=learned_in,
+        learned_by=learned_by,
     )
     if reset or list_learned:
         from ..learn import asked as learning
 
         learning.at_once(Setup(**options), reset, as_json)
+    for name, is_given in ("evaluate", evaluate), ("fit", fit):
+        if is_given:
+            cli.only_one(**{name: 1}, listen=listen, pass_through=pass_through, learn=learn)
+            cli.only_one(**{name: 1}, jsonl=jsonl, long=long, each=each, select=select)
+            cli.only_one(**{name: 1}, forget=forget, state=state_file, null=null)
+            cli.only_one(**{name: 1}, why=why, verify=verify, receipt=receipt)
+            cli.refuse(not files, f"--{name}: needs LABELLED texts")
+    forms = column, label_column, mail, recursive, mbox, as_text
     if evaluate:
-        cli.only_one(evaluate=True, listen=listen, pass_through=pass_through, learn=learn)
-        cli.only_one(evaluate=True, jsonl=jsonl, long=long, each=each, select=select)
-        cli.only_one(evaluate=True, forget=forget, state=state_file, null=null)
-        cli.only_one(evaluate=True, why=why, verify=verify, receipt=receipt)
-        cli.refuse(not files, "--evaluate: needs LABELLED texts")
-        forms = column, label_column, mail, recursive, mbox, as_text
         cli.refuse(prior == "texts" or save_prior, "--evaluate: save a prior before, then name it")
-        return _evaluate(options, files, forms, as_json, html, compared)
+        cli.refuse(curve and (compared or prior), "--curve excludes --compare and --prior")
+        return _evaluate(options, files, forms, as_json, html, compared, curve)
     if fit:
-        cli.only_one(fit=True, listen=listen, pass_through=pass_through, learn=learn)
-        cli.only_one(fit=True, jsonl=jsonl, long=long, each=each, select=select)
-        cli.only_one(fit=True, forget=forget, state=state_file, null=null)
-        cli.only_one(fit=True, why=why, verify=verify, receipt=receipt)
         cli.only_one(fit=True, prior=prior, save_prior=save_prior, no_calibration=no_calibration)
-        cli.refuse(not files, "--fit: needs LABELLED texts")
-        forms = column, label_column, mail, recursive, mbox, as_text
         return _fit(options, files, forms, (head, risk), as_json)
     texts = Texts(
         files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json
@@ -401,10 +460,14 @@ def main(
     are_many = texts.are_many()
     setup = Setup(**options)
     if prior or save_prior:
-        from ..classify import priors
+        from ..probability import priors
 
         priors.check_options(prior, save_prior, are_many, bool(state_file))
     learns = None
+    if auto_learn is not None:
+        from ..learn import asked as learning
+
+        learning.path_of(setup)
     if is_learning:
         from ..learn import asked as learning
 
@@ -423,20 +486,23 @@ def main(
             worker.run(listen, permissions, load, workers, threads, verbose, stats)
         from ..serve import pass_through as passing
 
-        return passing.run(setup.classifier)
+        return passing.run(setup.classifier, explain_header, auto_learn is not None)
     cli.refuse(why and (are_many or len(asked) > 1), "--why: one text, one question")
     if html:
-        from ..classify import why_page
+        from ..why import page as why_page
 
         why_page.check(html, *files, model)
     log = key = None
     if receipt or verify:
-        from ..classify import receipts
+        from ..receipts import receipts
 
         key = receipts.read_key(receipt_key)
         log = receipts.Log(receipt, key) if receipt else None
     questions = setup.questions()
-    cli.refuse(len(questions) > 1 and (long or learns), "--long, --learn, --forget: one question")
+    cli.refuse(
+        len(questions) > 1 and (long or learns or auto_learn is not None),
+        "--long, --learn, --forget and --auto-learn: need one question",
+    )
     cli.refuse(len(questions) > 1 and save_prior, "--save-prior: needs one question")
     if verify:
         return _verify(texts, setup.panel(questions), verify, key, verbose)
@@ -463,22 +529,24 @@ def main(
 
         fields = report.of_all(panel, verdicts, True, ms)
         if explained:
-            from ..classify import why_text
+            from ..why import terminal as why_text
 
             fields["why"] = why_text.fields(explained, top)
         line = report.dump(fields)
     elif long:
-        line = c.line(v, v.answer)
+        from ..classify import further_words
+
+        line = further_words.line(c, v, data, explain_header, v.answer)
     else:
         line = panel.lines(verdicts)
         if explained:
-            from ..classify import why_text
+            from ..why import terminal as why_text
 
             line += why_text.lines(explained, top, why_text.is_coloured(1))
     if html and explained:
         why_page.write(html, c, explained, files[0] if files else "standard input", top)
     stream.write_all(1, line)
-    if auto_learn:
+    if c.auto:
         from ..learn import asked as learning
 
         learning.keep(c, v)
@@ -490,7 +558,7 @@ def main(
 
 
 def _explain(c, data, counterfactual, spans):
-    from ..classify import why
+    from ..why import why
     from ..cli import progress
 
     with progress.shown("leaving out", len(data)) as advance:
@@ -537,7 +605,7 @@ def _learn(setup, texts, answer, as_json):
 
 
 def _verify(texts, panel, path, key, verbose):
-    from ..classify import verify
+    from ..receipts import verify
     from ..cli import progress
 
     with progress.Texts(texts.count) as bar:
@@ -547,7 +615,7 @@ def _verify(texts, panel, path, key, verbose):
     raise click.exceptions.Exit(code)
 
 
-def _evaluate(options, words, forms, as_json, html, compared):
+def _evaluate(options, words, forms, as_json, html, compared, curve):
     from ..cli import progress
     from ..evaluate import run as evaluation
     from ..texts.labelled import Labelled
@@ -559,11 +627,13 @@ def _evaluate(options, words, forms, as_json, html, compared):
         as_json,
         html,
         compared,
+        curve,
     )
 
 
 def _fit(options, words, forms, how, as_json):
-    from ..classify import fits, report
+    from ..probability import fits
+    from ..classify import report
     from ..cli import progress
     from ..texts.labelled import Labelled
 

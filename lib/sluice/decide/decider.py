@@ -7,11 +7,11 @@ the bits that the question alone would give.
 from itertools import groupby
 
 from .. import stream
-from ..classify import kinds
 from ..classify.classifier import Classifier, ask_together
-from ..classify.question import Question
 from ..faults import BAD_DATA, Error, data_error
 from ..jsonl import BadLine, dump, lines_at_once
+from ..question import kinds
+from ..question.question import Question
 from . import replies, requests
 from .requests import Asked, Request
 

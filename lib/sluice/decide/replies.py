@@ -9,7 +9,7 @@ score = sum i p_i, from 0 to K - 1. confidence of a choice = (p_max - 1/K) / (1 
 (K - 1) / 2. Both are from 0 to 1. A noul has none: its probability says it.
 """
 
-from ..classify import kinds
+from ..question import kinds
 from .requests import Asked, Request
 
 TYPE_CHECKING = False

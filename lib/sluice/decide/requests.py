@@ -16,9 +16,9 @@ are other names beside them; an `images` that is not empty is refused.
 
 import json
 
-from ..classify import kinds
-from ..classify.question import MAX_SPELLING_BYTES
 from ..jsonl import BadLine, load
+from ..question import kinds
+from ..question.question import MAX_SPELLING_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

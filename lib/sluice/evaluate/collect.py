@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..classify import inputs, many, writers
+from ..classify import many, writers
 from ..faults import data_error
+from ..texts import inputs
 from .metrics import Outcome
 
 TYPE_CHECKING = False
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..classify.classifier import Verdict
     from ..classify.panel import Panel
-    from ..classify.question import Question
+    from ..question.question import Question
     from ..texts.labelled import Example, Labelled
 
 MAX_MISTAKES = 20
@@ -50,12 +51,14 @@ class Mistake(NamedTuple):
 
 class Collected(NamedTuple):
     """outcomes: one for each classifier, of the same texts in the same order. mistakes: of the
-    first classifier, the worst first. n_bad: texts that could not be classified.
+    first classifier, the worst first. n_bad: texts that could not be classified. n_learned: texts
+    that were learned, and are classified as if they had not been.
     """
 
     outcomes: list[Outcome]
     mistakes: list[Mistake]
     n_bad: int
+    n_learned: int
 
 
 def collect(
@@ -63,11 +66,13 @@ def collect(
     labelled: Labelled,
     say: Callable[[str], None],
     progress: Callable[[int], object] | None = None,
+    see: Callable[[bytes, Verdict, int], object] | None = None,
 ) -> Collected:
     """Classify the texts by the question of each Panel. The answers are those of the first.
 
     say: called with a line for each text that cannot be classified by all. progress: called with
-    the number of texts just done. Raises DataError if no text can be classified.
+    the number of texts just done. see: called with each classified text, the Verdict of the first
+    Panel and the index of its correct answer. Raises DataError if no text can be classified.
     """
     q = panels[0].first.question
     names = list(q.answers)
@@ -76,9 +81,10 @@ def collect(
     answered = [array("l") for _ in panels]
     p = [array("d") for _ in panels]
     worst = _Worst(panels[0].is_mail)
-    n_bad = 0
+    n_bad = n_learned = 0
     for panel in panels:
         panel.prepare()
+        panel.first.leaves_out = True
     for examples in labelled:
         found = [many.found_of(panel, examples) for panel in panels]
         for example, *several in zip(examples, *found):
@@ -88,7 +94,10 @@ def collect(
                 say(writers.why(example, errors[0]))
                 continue
             verdicts = [x[0] for x in several]
+            n_learned += any(v.is_left_out for v in verdicts)
             right.append(names.index(example.answer))
+            if see:
+                see(example.data, verdicts[0], right[-1])
             for v, column, a, rows in zip(verdicts, columns, answered, p):
                 scores = [v.scores[name] for name in column]
                 rows.extend(scores)
@@ -103,7 +112,7 @@ def collect(
         Outcome(np.array(rows, float).reshape(len(right), -1), correct, np.array(a, np.int64))
         for rows, a in zip(p, answered)
     ]
-    return Collected(outcomes, worst.sorted(), n_bad)
+    return Collected(outcomes, worst.sorted(), n_bad, n_learned)
 
 
 def same_answers(question: Question, other: Question) -> list[str]:

@@ -121,6 +121,7 @@ def text(r: Result) -> str:
         f'<div class="plots{" two" * (len(r.systems) > 1)}">',
         *(_figure(*plot) for plot in plots.draw(r)),
         "</div>",
+        *_curve(r),
         "<h2>Answers</h2>",
         '<div class="tables">',
         *(_per_answer(r, i) for i in range(len(r.systems))),
@@ -161,6 +162,8 @@ def _head(r):
     lines = [f"{terminal.counted(r.n_texts, 'text')}"]
     if r.n_bad:
         lines[0] += f"; {r.n_bad} more could not be classified"
+    if r.n_learned:
+        lines[0] += f"; {r.n_learned} were learned: each is classified as if it had not been"
     per_answer = [
         f"{n} {name}" for name, n in zip(r.answers, r.n_per_answer) if len(r.answers) <= MAX_COLUMNS
     ]
@@ -209,6 +212,29 @@ def _table(head, rows, caption="", numbers=False):
 def _figure(title, caption, svg):
     caption = f"<figcaption>{shown(caption)}</figcaption>"
     return f"<figure><h3>{shown(title)}</h3>\n{svg}\n{caption}</figure>"
+
+
+def _curve(r):
+    """The learning curve: a plot for each figure, and the table."""
+    if not r.curve:
+        return []
+    from . import curve
+
+    head, *rows = curve.rows(r.curve)
+    lines = [
+        f"<tr><th>{shown(row[0])}</th>"
+        + "".join(f'<td class="n">{shown(cell)}</td>' for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    ]
+    return [
+        "<h2>Learning</h2>",
+        f'<p class="soft">{shown(curve.note(r.curve))}</p>',
+        '<div class="plots two">',
+        *(_figure(*plot) for plot in plots.draw_curve(r.curve)),
+        "</div>",
+        _table(head, lines, numbers=True),
+    ]
 
 
 def _per_answer(r, i):

@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .curve import Curve
     from .metrics import Outcome
     from .result import Result
 
@@ -66,10 +67,6 @@ def check() -> None:
 
 def draw(r: Result) -> list[tuple[str, str, str]]:
     """[(title, caption, SVG element)]."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # "building the font cache", and such
     is_binary = len(r.answers) == 2
     shown = _most_frequent(r)
     first = r.answers[0]
@@ -98,10 +95,34 @@ def draw(r: Result) -> list[tuple[str, str, str]]:
         name = "" if len(r.systems) == 1 else f", {one_line(system.label)}"
         paint = functools.partial(_histogram, r=r, outcome=outcome)
         plots.append((f"Scores{name}", scores, paint))
+    return _drawn(plots, "plot")
+
+
+def draw_curve(curve: Curve) -> list[tuple[str, str, str]]:
+    """[(title, caption, SVG element)] of the learning curve."""
+    plots: list[tuple[str, str, Any]] = [
+        (
+            title,
+            f"{what} after so many learned texts; a logarithmic scale.",
+            functools.partial(_learning, curve=curve, figure=figure, name=name),
+        )
+        for title, what, figure, name in (
+            ("Learning: accuracy", "Accuracy", "accuracy", "accuracy"),
+            ("Learning: AUC", "Area under the ROC curve", "auc", "AUC"),
+        )
+    ]
+    return _drawn(plots, "learning")
+
+
+def _drawn(plots, id):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # "building the font cache", and such
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a letter that the font lacks: the browser has another
         return [
-            (title, caption, _svg(paint, f"plot{i}", title))
+            (title, caption, _svg(paint, f"{id}{i}", title))
             for i, (title, caption, paint) in enumerate(plots)
         ]
 
@@ -237,6 +258,17 @@ def _histogram(ax, r: Result, outcome: Outcome) -> None:
     ax.yaxis.set_major_formatter("{x:g}")
     ax.grid(axis="x", visible=False)
     _legend(ax, 2)
+
+
+def _learning(ax, curve: Curve, figure: str, name: str) -> None:
+    n = [p.n for p in curve.points]
+    for i, system in enumerate(curve.systems):
+        y = [getattr(p, figure)[system] for p in curve.points]
+        ax.plot(n, y, color=SERIES[i], marker="o", ms=4, label=system)
+    ax.set(xlabel="texts learned", ylabel=name, xscale="log")
+    ax.set_xticks(n, [str(x) for x in n])
+    ax.minorticks_off()
+    _legend(ax, len(curve.systems))
 
 
 def _legend(ax, n_columns):

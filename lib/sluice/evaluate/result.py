@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .collect import Collected
+    from .curve import Curve
 
     Key = tuple[str, int | None]  # name of a figure, index of an answer
 
@@ -43,12 +44,20 @@ class Result:
     answers: names. systems: a System for each classifier. n_texts: classified ones. n_per_answer:
     texts by correct answer. figures: for each classifier {(name, answer or None): Figure}.
     differences: the same of the second minus the first; None without a second. only_right: texts
-    that only the first, only the second got right; None without a second.
+    that only the first, only the second got right; None without a second. curve: the learning curve
+    of the first, or None.
     """
 
-    def __init__(self, answers: list[str], systems: list[System], collected: Collected) -> None:
+    def __init__(
+        self,
+        answers: list[str],
+        systems: list[System],
+        collected: Collected,
+        curve: Curve | None = None,
+    ) -> None:
         self.answers, self.systems, self.outcomes = answers, systems, collected.outcomes
-        self.mistakes, self.n_bad = collected.mistakes, collected.n_bad
+        self.mistakes, self.n_bad, self.curve = collected.mistakes, collected.n_bad, curve
+        self.n_learned = collected.n_learned
         first = self.outcomes[0]
         self.n_texts = first.n
         self.n_per_answer = [int((first.right == a).sum()) for a in range(len(answers))]
@@ -89,6 +98,7 @@ def as_json(r: Result) -> dict[str, Any]:
     found = {
         "n": r.n_texts,
         "bad": r.n_bad,
+        "learned": r.n_learned,
         "interval": {
             "level": bootstrap.LEVEL,
             "resamples": bootstrap.RESAMPLES,
@@ -105,6 +115,10 @@ def as_json(r: Result) -> dict[str, Any]:
             "only_second": r.only_right[1],
             "p": r.p_value,
         }
+    if r.curve:
+        from . import curve
+
+        found["curve"] = curve.as_json(r.curve)
     found["mistakes"] = [
         {
             "name": m.name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from .. import stream
 from ..classify import report
-from ..classify.question import Question, find
 from ..classify.setup import Setup
 from ..faults import Error, data_error, unsupported_error
 from ..jsonl import dump
+from ..question.question import Question, find
 from ..texts.labelled import Labelled
 
 TYPE_CHECKING = False
@@ -31,12 +32,13 @@ def run(
     as_json: bool = False,
     html: str | None = None,
     compared: str | None = None,
+    numbers: str | None = None,
 ) -> None:
     """Evaluate a classifier on labelled texts; print the report.
 
     setup_with(**changes): the Setup of the command's options, with these arguments changed.
     read(question): the labelled texts. progress: cli.progress.Texts. html: path of the page, or
-    None. compared: --compare, or None.
+    None. compared: --compare, or None. numbers: --curve, or None.
     Raises DataError at the end if some texts could not be classified.
     """
     try:
@@ -47,6 +49,11 @@ def run(
         ) from None
     from . import collect, page, result, terminal
 
+    sizes = None
+    if numbers is not None:
+        from . import curve
+
+        sizes = curve.sizes(numbers)
     setups = [setup_with()]
     if compared is not None:
         setups.append(setup_with(**changes(compared)))
@@ -54,18 +61,29 @@ def run(
     for other in questions[1:]:
         collect.same_answers(questions[0], other)
     labelled = read(questions[0])
+    if sizes and labelled.n is not None:  # else when all are classified
+        curve.check(sizes, labelled.n)
     if html is not None:
         page.check(html, [*labelled.paths, *([compared] if compared else [])])
     panels = []
     for setup, q in zip(setups, questions):
         setup.as_mail |= labelled.are_messages
         panels.append(setup.panel([q]))
-    with progress(lambda: labelled.n) as bar:
-        found = collect.collect(panels, labelled, bar.say, bar.advance)
+    points = None
+    with contextlib.ExitStack() as stack:
+        collector = None
+        if sizes:
+            collector = stack.enter_context(curve.Collector(panels[0].first))
+        with progress(lambda: labelled.n) as bar:
+            see = collector.see if collector else None
+            found = collect.collect(panels, labelled, bar.say, bar.advance, see)
+        if collector and sizes:
+            with progress(lambda: curve.DRAWS * len(sizes)) as bar:
+                points = collector.curve(sizes, bar.say, bar.advance)
     classifiers = [panel.first for panel in panels]
     labels = _labels(classifiers, compared)
     systems = [_system(c, label) for c, label in zip(classifiers, labels)]
-    r = result.Result(list(questions[0].answers), systems, found)
+    r = result.Result(list(questions[0].answers), systems, found, points)
     if html is not None:
         page.write(html, r)
     report = dump(result.as_json(r)) if as_json else terminal.report(r)

@@ -47,6 +47,8 @@ def report(r: Result) -> str:
         parts.append(_confusion(r, i))
     if r.mistakes:
         parts.append(_mistakes(r))
+    if r.curve:
+        parts.append(_curve(r))
     parts.append(
         [f"{100 * bootstrap.LEVEL:g} % intervals: bootstrap, {bootstrap.RESAMPLES} resamples"]
     )
@@ -107,6 +109,8 @@ def remarks(r: Result) -> list[str]:
 
 def _head(r):
     lines = [counted(r.n_texts, "text") + (f", {r.n_bad} not classified" if r.n_bad else "")]
+    if r.n_learned:
+        lines[0] += f", {r.n_learned} of them learned: each is classified as if it had not been"
     return lines + [system_line(r, i) for i in range(len(r.systems))]
 
 
@@ -169,6 +173,12 @@ def _mistakes(r):
             [one_line(m.name), r.answers[m.right], number(m.p_right), best, number(m.p_best)]
         )
     return table(rows)
+
+
+def _curve(r):
+    from . import curve
+
+    return [curve.note(r.curve), *table(curve.rows(r.curve), right=True)]
 
 
 def table(rows: list[list[str]], right: bool = False) -> list[str]:

@@ -43,7 +43,9 @@ class Auto:
             return  # a file of another user judges
         if v.taught is not None or v.answer not in v.scores or v.score < self._least:
             return
-        if not (v.learned and v.learned.has_evidence):  # without texts by hand nothing would count
+        if not (
+            v.learned and v.learned.has_every_answer
+        ):  # without texts by hand nothing would count
             return
         label = list(v.scores).index(v.answer)
         lesson = lesson_of(self._c, v, label, is_auto=True)

@@ -14,14 +14,13 @@ import os
 import numpy as np
 
 from ..faults import data_error
-from . import evidence, format1, joint, layout, tokens
+from . import evidence, format1, joint, layout
 from .joint import Joint
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_KEPT = 300  # tokens of a text
 MAX_FITTED = 4000  # texts of a fit: a second
 
 
@@ -183,14 +182,8 @@ class Book:
                     own.fit()
 
     def kept(self, words: "Iterable[str]") -> "np.ndarray":
-        """Return the digests of the tokens that are kept of a text: those of its header, then those
-        with the smallest digests, MAX_KEPT in all. uint32, ascending.
-        """
-        words = list(words)
-        first = sorted(set(self.salted.tokens(w for w in words if tokens.is_of_header(w))))
-        more = set(self.salted.tokens(w for w in words if not tokens.is_of_header(w)))
-        found = (first + sorted(more.difference(first)))[:MAX_KEPT]
-        return np.array(sorted(found), np.uint32)
+        """Return the digests of the tokens that are kept of a text. uint32, ascending."""
+        return np.array(self.salted.kept(words), np.uint32)
 
     def dump(self) -> bytes:
         """Return the bytes of the file. Drops the oldest texts beyond the limits, and fits the

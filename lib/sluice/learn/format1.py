@@ -39,7 +39,7 @@ MAX_HEAD_BYTES = 1 << 19
 class Section:
     """What a verdict uses of a file: see learned.Section. There is no evidence of tokens."""
 
-    has_evidence = False
+    has_evidence = has_every_answer = False
 
     def __init__(
         self, model: bytes, question: bytes, n_texts: int, prior: list[float], fitted: list[float]

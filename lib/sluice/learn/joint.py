@@ -4,18 +4,19 @@
 
 log_p are the model's log probabilities before calibration, t is of evidence.py. scale, bias and
 trust are fitted to the taught texts: penalized maximum likelihood, which is convex, by Newton's
-method. The penalty is a Gaussian prior, whose means are the question's calibration and TRUST; so
-few texts move little, and the data decide from some dozens on. A model that is mostly right keeps
-its weight; one that knows nothing of the user's mail loses it to the tokens.
+method. The penalty is a Gaussian prior around the question's calibration and TRUST; so few texts
+move little, and the data decide from some dozens on. A model that is mostly right keeps its weight;
+one that knows nothing of the user's mail loses it to the tokens.
 
-The bias is as free as what was taught is balanced: of texts with one answer alone a bias learns
-nothing but that this answer exists, and would give it to every text. See `free_bias`.
+How free each is depends on how balanced the texts are. Texts with one answer alone teach a bias
+nothing but that this answer exists; it would give it to every text, and scale and trust would
+follow. So all three then hardly move, and what was taught speaks through the tokens that name a
+sender. See `prior`.
 
 Source: Platt 1999; a fit of log probabilities and evidence together is stacking (Wolpert 1992), for
 which the evidence of a taught text must not count the text itself (`evidence.taught`).
 """
 
-from math import fsum
 from typing import NamedTuple
 
 TYPE_CHECKING = False
@@ -24,11 +25,16 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-# prior: means and deviations. From curves of simulated users; see tests/learn/README.md
-TRUST, FREE_TRUST = 1.0, 1.5  # per nat of evidence
-FREE_SCALE = 0.3  # as a share of the question's scale
-FREE_BIAS, LEAST_FREE_BIAS = 1.5, 0.15  # nats; of balanced texts without end, of one answer alone
-HALF_FREE = 10.0  # balanced texts at which the bias is half as free as it gets
+# The prior, from curves of simulated users (lib/spam_training/README.md). Of each pair the first is
+# for texts with one answer alone, where senders alone speak, the second for balanced ones.
+TRUST = 1.0, 0.5  # mean, per nat of evidence
+# deviations
+FREE_SCALE = 0.05, 0.6  # as a share of the question's scale
+FREE_TRUST = 0.2, 2.0
+FREE_BIAS = 0.15, 1.0  # nats
+# balanced texts at which the deviation is half way: some of each answer show whether model and
+# tokens are right, more show where the answers part
+HALF_FREE, HALF_FREE_BIAS = 1.0, 10.0
 MAX_STEPS = 40
 CLIP = 60.0  # nats: log probabilities this far below the best one are clipped
 DIGITS = 9  # of the result; rounding takes off what differs between machines
@@ -51,16 +57,29 @@ def apply(joint: Joint, log_p: "Sequence[float]", t: "Sequence[float]") -> list[
     ]
 
 
-def free_bias(totals: "Sequence[int]") -> float:
-    """Return the deviation of the prior of each bias, nats. totals: int [k], texts by answer.
+def prior(
+    totals: "Sequence[int]", scale: float, bias: "Sequence[float]"
+) -> tuple[list[float], list[float]]:
+    """Return (means, deviations) of [scale, trust, *biases].
 
-    It grows with the harmonic mean of the numbers: with texts of one answer alone it is
-    LEAST_FREE_BIAS.
+    totals: int [k], texts by answer. scale, bias: the question's. Balanced, for a bias, is the
+    harmonic mean of the number of texts with its answer and of that of all others; for scale and
+    trust that of the most frequent answer.
     """
-    k = len(totals)
-    balanced = k / fsum(1 / n for n in totals) if all(totals) else 0.0
-    share = balanced / (balanced + HALF_FREE)
-    return LEAST_FREE_BIAS + (FREE_BIAS - LEAST_FREE_BIAS) * share
+    n_all = sum(totals)
+    balanced = lambda n: 2 / (1 / n + 1 / (n_all - n)) if 0 < n < n_all else 0.0
+    between = lambda ends, share: ends[0] + (ends[1] - ends[0]) * share
+    most = balanced(max(totals))
+    share = most / (most + HALF_FREE)
+    shares = [balanced(n) / (balanced(n) + HALF_FREE_BIAS) for n in totals]
+    return (
+        [scale, between(TRUST, share), *bias],
+        [
+            between(FREE_SCALE, share) * scale,
+            between(FREE_TRUST, share),
+            *(between(FREE_BIAS, x) for x in shares),
+        ],
+    )
 
 
 def fit(
@@ -74,8 +93,8 @@ def fit(
 
     log_p: float [n][k], before calibration, nats. t: float [n][k], of evidence.taught. labels: int
     [n], index of the correct answer. scale; bias [k]: the question's calibration, which is the
-    prior's mean. Without texts the result is the prior's mean. Scale is not negative: where it
-    would be, it is 0. Neither the order of the texts nor that of equal ones matters.
+    prior's mean. Without texts the result is the prior's mean. Scale and trust are not negative.
+    The order of the texts does not matter.
     """
     import numpy as np
 
@@ -85,12 +104,13 @@ def fit(
     order = np.lexsort((*t.T, *x.T, labels))
     x, t, labels = x[order], t[order], labels[order]
     x = np.maximum(x - x.max(1, keepdims=True), -CLIP)
-    mean = np.array([scale, TRUST, *bias])
-    free = free_bias(np.bincount(labels, minlength=k).tolist())
-    deviation = np.array([FREE_SCALE * scale, FREE_TRUST, *[free] * k])
-    w = _descend(_Objective(x, t, labels, mean, deviation), mean, 0)
-    if w[0] < 0:  # the best scale that is allowed is then the edge, by convexity
-        w = _descend(_Objective(x, t, labels, mean, deviation), np.array([0.0, *w[1:]]), 1)
+    totals = np.bincount(labels, minlength=k).tolist()
+    mean, deviation = (np.array(x) for x in prior(totals, scale, bias))
+    objective = _Objective(x, t, labels, mean, deviation)
+    w = _descend(objective, mean, [])
+    if w[0] < 0 or w[1] < 0:  # the best allowed one is on an edge, by convexity
+        edges = [_descend(objective, mean, fixed) for fixed in ([0], [1], [0, 1])]
+        w = min((e for e in edges if e[0] >= 0 and e[1] >= 0), key=objective.value)
     rounded = [float(f"{v:.{DIGITS}g}") for v in w.tolist()]
     return Joint(rounded[0], rounded[1], rounded[2:])
 
@@ -145,15 +165,18 @@ class _Objective:
         return z, z.max(1, keepdims=True)
 
 
-def _descend(objective: _Objective, w: "np.ndarray", first: int) -> "np.ndarray":
-    """Minimize over w[first:] by Newton's method with Armijo's rule."""
+def _descend(objective: _Objective, start: "np.ndarray", fixed: list[int]) -> "np.ndarray":
+    """Minimize by Newton's method with Armijo's rule. Elements `fixed` of w are 0."""
     import numpy as np
 
+    w = start.copy()
+    w[fixed] = 0.0
+    free = np.array([i for i in range(len(w)) if i not in fixed])
     value = objective.value(w)
     for _ in range(MAX_STEPS):
         gradient, hessian = objective.derivatives(w)
         step = np.zeros(len(w))
-        step[first:] = np.linalg.solve(hessian[first:, first:], gradient[first:])
+        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], gradient[free])
         gain, size = float(step @ gradient), 1.0
         if gain < 1e-14:
             break

@@ -34,7 +34,8 @@ sections. A section has the texts of one model and one question with k answers.
                                 ascending, each as the difference from the one before (the first
                                 from -1); JUMP stands for JUMP more of difference
 
-Digests are BLAKE2b with the salt as key: 4 bytes of a token, 8 of a text. So the file has no word;
+Digests are BLAKE2b with the salt as key: 4 bytes of a token, 8 of a text. The lowest bit of a
+token's is 1 if it names a sender or list. So the file has no word;
 but who has the file and a text, or a list of words, can tell which of them it has. Its mode is
 0600. The contents depend on salt, texts, labels, dates and priors alone, not on their history.
 
@@ -60,6 +61,7 @@ MAGIC_1 = b"#calibration 1 "
 HEAD = struct.Struct("<16s16sQIII12s")
 ENTRY = struct.Struct("<8s8sIIIII28s")
 MAX_BYTES = 20 << 20
+MAX_KEPT = 300  # tokens of a text
 MAX_TEXTS = 20000
 MAX_SECTIONS = 16
 MAX_ANSWERS = 255
@@ -80,13 +82,27 @@ class Salted:
         self._text = hashlib.blake2b(digest_size=8, key=salt)
 
     def tokens(self, tokens: "Iterable[str]") -> list[int]:
-        """Return the digests of tokens, in their order."""
+        """Return the digests of tokens, in their order; odd ones are of tokens.is_of_sender."""
+        from . import tokens as kinds
+
         found, copy, number = [], self._token.copy, int.from_bytes
         for token in tokens:
             h = copy()
             h.update(token.encode("utf-8", "surrogatepass"))
-            found.append(number(h.digest(), "little"))
+            digest = number(h.digest(), "little")
+            found.append(digest | 1 if kinds.is_of_sender(token) else digest & ~1)
         return found
+
+    def kept(self, words: "Iterable[str]") -> list[int]:
+        """Return the digests of the tokens that are kept of a text, ascending: those of its header,
+        then those with the smallest digests, MAX_KEPT in all.
+        """
+        from . import tokens as kinds
+
+        words = list(words)
+        first = sorted(set(self.tokens(w for w in words if kinds.is_of_header(w))))
+        more = set(self.tokens(w for w in words if not kinds.is_of_header(w)))
+        return sorted((first + sorted(more.difference(first)))[:MAX_KEPT])
 
     def text(self, name: bytes) -> int:
         """Return the digest of the text with this `name`."""

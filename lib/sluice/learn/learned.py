@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from ..classify.question import Question
     from ..gguf import File
+    from ..question.question import Question
 
 
 class Learned:
@@ -58,7 +58,7 @@ class Learned:
         return self._section
 
     def _read(self, file):
-        from ..classify import calibration
+        from ..question import calibration
 
         opened = layout.Opened(self.path, self._owner)
         question = bytes.fromhex(calibration.digest(self._question))
@@ -138,8 +138,13 @@ class Section:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether tokens of a text can say anything: each answer has texts with tokens."""
-        return all(self._totals) and self.joint.trust != 0
+        """Whether tokens of a text can say anything."""
+        return any(self._totals) and self.joint.trust != 0
+
+    @property
+    def has_every_answer(self) -> bool:
+        """Whether each answer has texts with tokens."""
+        return all(self._totals)
 
     def label(self, parts: tuple[bytes, bytes | None]) -> int | None:
         """Return the index of the answer that the user gave to a text, or None.
@@ -155,26 +160,35 @@ class Section:
         label: int = self._labels[i]
         return label if label < self._k else None
 
-    def evidence(self, words: "Iterable[str]") -> tuple[list[float], dict[str, list[float]]]:
+    def evidence(
+        self, words: "Iterable[str]", own: int | None = None
+    ) -> tuple[list[float], dict[str, list[float]]]:
         """Return (t, weights) of the tokens of a text.
+
+        own: index of the answer that was learned for this text, to get the evidence as if it had
+        not been.
 
         t: the evidence for each answer, [k], its sum 0. weights: {token: what it adds to t}, of the
         tokens that taught texts have.
         """
-        pairs, totals, k = self._pairs, self._totals, self._k
-        counts, known, words = [], [], list(words)
+        pairs, totals, k, m = self._pairs, self._totals, self._k, len(self._pairs)
+        counts, known, of_sender, words = [], [], [], list(words)
+        kept = set() if own is None else set(self.salted.kept(words))
+        if own is not None:
+            totals = [n - (a == own) for a, n in enumerate(totals)]
         for word, digest in zip(words, self.salted.tokens(words)):
-            row = None
-            i = bisect_left(pairs, digest << 32)
-            for pair in pairs[i : i + k]:
-                if pair >> 32 != digest:
-                    break
+            row, i = None, bisect_left(pairs, digest << 32)
+            while i < m and (pair := pairs[i]) >> 32 == digest:
+                row, i = row or [0] * k, i + 1
                 answer = pair >> 24 & 0xFF
-                if answer < k:
-                    row = row or [0] * k
-                    row[answer] = min(pair & layout.MAX_COUNT, totals[answer])
+                if answer >= k or row[answer]:  # of a damaged file
+                    break
+                row[answer] = pair & layout.MAX_COUNT
+            if row and own is not None and digest in kept:
+                row[own] = max(0, row[own] - 1)
             if row and any(row):
                 counts.append(row)
                 known.append(word)
-        t, weights = evidence.of(counts, totals)
+                of_sender.append(digest & 1)
+        t, weights = evidence.of(counts, totals, of_sender)
         return t, dict(zip(known, weights))

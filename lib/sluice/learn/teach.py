@@ -114,7 +114,7 @@ def part_of(book: "Book", c: "Classifier", create: bool = False) -> "Any":
     """Return the Part of a Book for the model and question of a Classifier; None if there is none
     and `create` is false. Texts of the model under its earlier ID are in it.
     """
-    from ..classify import calibration
+    from ..question import calibration
     from .book import Part
 
     q, file = c.question, c.model.file
@@ -132,7 +132,7 @@ def check(c: "Classifier", path: str, answer: str | None = None) -> None:
     """Raise what keeps a text from being learned, before a model runs: Error 64 if the question has
     no such answer, DataError for a damaged file or a fit with a head, OSError.
     """
-    from ..classify import fit_file
+    from ..probability import fit_file
 
     if answer is not None:
         answer_of(c.question, answer)

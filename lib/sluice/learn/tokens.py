@@ -10,17 +10,17 @@ identify a message, carry the verdict of another program or are added by a mailb
 (SKIPPED): they would teach what is true of one message or of one program only.
 
 Tokens are a set: neither order nor repetition counts. Their number and the time are bounded for any
-input: MAX_HEADER tokens of a header, the first in their order; then the first words of the text, up
-to MAX_TOKENS in all.
+input: MAX_HEADER tokens of a header, the first in their order; then the first and the last words of
+the text, up to MAX_TOKENS in all.
 """
 
 import re
 
 from ..mail import fields
 
-MAX_TOKENS = 640
-MAX_HEADER = 320
-MAX_CHARACTERS = 1 << 14  # of a text, and of its tail if the middle was dropped
+MAX_TOKENS = 320
+MAX_HEADER = 200
+MAX_BYTES = 1 << 14  # of each end of a text, and of its tail if the middle was dropped
 HEADER_BYTES = 1 << 16
 MAX_FIELDS = 200
 MAX_NAME, MAX_VALUE = 60, 2000  # characters of a field
@@ -39,6 +39,8 @@ WORDS = re.compile(r'[^\s<>()\[\]",;:=?&/\'|]+')
 HOSTS = re.compile(r"\b(?:from|by)\s{1,9}\(?([a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,9})")
 DIGITS = re.compile(r"\d+")
 SENDERS = frozenset(("from", "reply-to", "return-path", "sender", "list-id"))
+# fields that name the sender or the list, and nobody else
+FROM = SENDERS.union(("list-post", "mailing-list", "x-mailing-list", "x-beenthere", "x-loop"))
 
 
 def header_of(data: bytes) -> bytes | None:
@@ -56,21 +58,24 @@ def of(
     text, rest: as inputs.text gives them. header: what header_of gives; None for what is no
     message. is_folded: whether text and rest are in the form of normalize.fold.
     """
-    found = dict.fromkeys(_of_header(header)) if header else {}
-    words = _words(text, is_folded)
+    found = set(_of_header(header)) if header else set()
+    words = dict.fromkeys(_words(text, is_folded))
     if rest:
-        words += _words(rest, is_folded)
-    for word in words:
-        if len(word) > 1 or word > "\x7f":
-            found[word] = None
-            if len(found) >= MAX_TOKENS:
-                break
-    return set(found)
+        words |= dict.fromkeys(_words(rest, is_folded))
+    kept = [word for word in words if len(word) > 1 or word > "\x7f"]
+    half = (MAX_TOKENS - len(found)) // 2
+    # both ends: a sender may begin or end with words that say nothing
+    return found.union(kept if len(kept) <= 2 * half else kept[:half] + kept[-half:])
 
 
 def is_of_header(token: str) -> bool:
     """Whether a token is one of a header."""
     return ":" in token
+
+
+def is_of_sender(token: str) -> bool:
+    """Whether a token names the sender or the list of a message (FROM)."""
+    return token.partition(":")[0] in FROM
 
 
 def _of_header(header):
@@ -115,7 +120,9 @@ def _decoded(value):
 
 
 def _words(text, is_folded):
-    found = text[: 4 * MAX_CHARACTERS].decode("utf-8", "replace")[:MAX_CHARACTERS]
+    if len(text) > 2 * MAX_BYTES:
+        text = text[:MAX_BYTES] + b" " + text[-MAX_BYTES:]
+    found = text.decode("utf-8", "ignore")
     if not is_folded:
         from ..mail import normalize
 

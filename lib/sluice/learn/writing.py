@@ -29,7 +29,7 @@ def update(path: str, change: "Callable[[Book], None]") -> "Book":
     """
     from . import book as books
 
-    make_directory(path)
+    files.make_directory_of(path)
     with locked(path):
         book = books.read(path)
         change(book)
@@ -49,15 +49,6 @@ def _mode(path):
         return 0o600 | os.stat(path).st_mode & 0o044
     except OSError:
         return 0o600
-
-
-def make_directory(path: str) -> None:
-    """Make the directory of the file at `path`. Raises Error 73 or 75."""
-    directory = os.path.dirname(os.path.abspath(path))
-    try:
-        os.makedirs(directory, 0o700, exist_ok=True)
-    except OSError as e:
-        raise files.write_error(directory, e, NO_OUTPUT) from None
 
 
 @contextlib.contextmanager

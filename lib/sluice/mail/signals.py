@@ -22,7 +22,7 @@ from . import fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 PREFIX = "signal:"
 METHODS = frozenset("arc auth dkim dmarc iprev spf".split())
@@ -102,7 +102,7 @@ def authentication(
     return found
 
 
-def _results(value, trusted):
+def _results(value: str, trusted: "frozenset[str]") -> "Iterator[tuple[str, str, str]]":
     text = fields.without_comments(value)
     if text is None:
         return
@@ -124,7 +124,7 @@ def _results(value, trusted):
         yield method, result, host if result == "pass" else ""
 
 
-def _received_spf(header, trusted):
+def _received_spf(header: "Sequence[tuple[str, str]]", trusted: "frozenset[str]") -> list[str]:
     """The topmost Received-SPF (RFC 7208, section 9.1), above the second Received field."""
     n_received = 0
     for name, value in header:
@@ -141,7 +141,7 @@ def _received_spf(header, trusted):
     return []
 
 
-def _unsubscribe(first):
+def _unsubscribe(first: dict[str, str]) -> list[str]:
     value = first.get("list-unsubscribe", "").lower()
     is_web = "<https:" in value or "<http:" in value
     if is_web and "one-click" in first.get("list-unsubscribe-post", "").lower():

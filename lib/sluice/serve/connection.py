@@ -1,8 +1,8 @@
 """A worker process: answer one message after another, within limits.
 
 The reply is one line: `yes`, `no` or `unsure` (the first answer of the question, another one,
-none), the probability of the first answer, its threshold, and 16 hex digits of the model ID. Or
-`error` and one of these words:
+none), the probability of the first answer, its threshold, and 16 hex digits of the model ID; then,
+to a client that asks for them (request.py), further words. Or `error` and one of these words:
 
     timeout  the client took longer than SEND_SECONDS to send the message (receiver.py)
     empty    the client sent nothing (receiver.py)
@@ -22,17 +22,18 @@ import signal
 import time
 
 from .. import messages
+from ..classify import further_words
 from ..faults import OUR_BUG, Error, Exit
 from ..kernels import lib
 from ..system import memory
-from . import handing
+from . import handing, request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Any
 
-    from ..classify.classifier import Classifier
+    from ..classify.classifier import Classifier, Verdict
 
 SEND_SECONDS = 10
 ANSWER_SECONDS = 10
@@ -87,6 +88,8 @@ def serve(
         slots[slot] = BUSY
         with message.client:
             _answer(message, taking, classifier, slots, verbose)
+        if classifier.auto and classifier.auto.is_due:
+            classifier.auto.save_aside()
         slots[slot] = IDLE
         if _used() > max_bytes + classifier.buffer_bytes():
             return
@@ -129,8 +132,10 @@ def _answer(
         data = handing.read(message, classifier.is_mail)
         n_bytes = len(data)
         signal.setitimer(signal.ITIMER_REAL, ANSWER_SECONDS)
-        v = classifier.ask(data)
-        n_tokens, reply = v.n_tokens, classifier.line(v)
+        v, reply = _reply(classifier, data, request.of(message.client))
+        n_tokens = v.n_tokens
+        if classifier.auto:
+            classifier.auto.note(v)
     except MemoryError:
         error, is_lost = "memory", True
     except Error as e:
@@ -170,6 +175,21 @@ def _answer(
         raise Exit(OUR_BUG)
     if is_lost:
         raise Exit(0)  # a new worker has the memory that this one has lost
+
+
+def _reply(
+    classifier: "Classifier", data: bytes, asked: request.Request
+) -> "tuple[Verdict, bytes]":
+    if classifier.rules:
+        classifier.rules.client = asked.client
+    if classifier.users:
+        with classifier.users.used(classifier, asked.user):
+            v = classifier.ask(data)
+    else:
+        v = classifier.ask(data)
+    if not asked.has_words:
+        return v, classifier.line(v)
+    return v, further_words.line(classifier, v, data, asked.explains)
 
 
 def where(e: BaseException) -> str:

@@ -19,7 +19,7 @@ import stat
 import struct
 from typing import NamedTuple
 
-from ..classify import inputs
+from ..texts import inputs
 
 
 class Message(NamedTuple):
@@ -45,7 +45,7 @@ ANSWERS = ("yes", "no", "unsure")
 ERRORS = ("timeout", "empty", "input", "memory", "model", "crashed")
 # killed: the worker died with the message. left: the client was gone before the message was handed.
 OUTCOMES = (*ANSWERS, *ERRORS, "killed", "left")
-# bytes of a file: the first ones of a message, and the last ones of a text (classify/inputs.py)
+# bytes of a file: the first ones of a message, and the last ones of a text (texts/inputs.py)
 HEAD_BYTES, TAIL_BYTES = inputs.MAIL_BYTES, inputs.END_BYTES + 1
 MAX_BYTES = HEAD_BYTES + TAIL_BYTES
 FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0) | socket.MSG_DONTWAIT

@@ -14,10 +14,11 @@ import signal
 import time
 
 from .. import messages, stream
-from ..classify import inputs
+from ..classify import further_words
 from ..faults import IO_ERROR, Error
 from ..mail import headers
 from ..system.files import write_error
+from ..texts import inputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,18 +29,24 @@ if TYPE_CHECKING:
 
 KEPT_BYTES = inputs.MAIL_BYTES
 SECONDS = 60  # for the verdict
-LINE_BYTES = 256
+LINE_BYTES = 512
 
 
-def run(load: "Callable[[], Classifier]") -> None:
-    """Read, classify with the Classifier that load() returns, write. Error 75: no space for the
+def run(load: "Callable[[], Classifier]", explain: bool = False, learns: bool = False) -> None:
+    """Read, classify with the Classifier that load() returns, write. explain: add X-Spam-Explain.
+    learns: it has an auto.Auto, whose work is waited for after that. Error 75: no space for the
     message; OSError: it cannot be read or written.
     """
     mail = read(0)
-    line = classify(memoryview(mail)[: inputs.MAIL_BYTES], load) if mail else b"error empty"
-    head, n_read = headers.beginning(mail, headers.headers(line))
-    stream.write_all(1, head)
-    stream.write_all(1, memoryview(mail)[n_read:])
+    line, end = b"error empty", lambda: None
+    if mail:
+        line, end = classify(memoryview(mail)[: inputs.MAIL_BYTES], load, explain, learns)
+    try:
+        head, n_read = headers.beginning(mail, headers.headers(line))
+        stream.write_all(1, head)
+        stream.write_all(1, memoryview(mail)[n_read:])
+    finally:
+        end()
 
 
 def read(fd: int) -> bytes | mmap.mmap:
@@ -77,19 +84,26 @@ def _write(spool: "Any", data: bytes) -> None:
         raise write_error("a temporary file", e) from None
 
 
-def classify(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
+def classify(
+    data: bytes | memoryview,
+    load: "Callable[[], Classifier]",
+    explain: bool = False,
+    learns: bool = False,
+) -> "tuple[bytes, Callable[[], None]]":
     """Classify a message in a child process, within SECONDS.
 
-    Returns the line of a worker (connection.py), without its newline.
+    Returns the line of a worker with further words (connection.py), without its newline, and a
+    function that ends the child; with `learns`, when the child has learned, or after SECONDS.
     """
+    nothing: Callable[[], None] = lambda: None
     reader, writer = os.pipe()
     try:
         pid = os.fork()
     except OSError as e:
         messages.say(f"not classified: {e.strerror}")
-        return b"error memory"
+        return b"error memory", nothing
     if not pid:
-        _answer(data, load, writer)
+        _answer(data, load, explain, writer)
     os.close(writer)
     line, end = b"", time.monotonic() + SECONDS
     # not select(2), which fails for descriptors from 1024 on: many may have been inherited
@@ -101,38 +115,72 @@ def classify(data: bytes | memoryview, load: "Callable[[], Classifier]") -> byte
             break
         line += part
     is_late = time.monotonic() >= end
+    if learns and line.endswith(b"\n"):
+        return line[:-1], lambda: _wait(pid, reader)
+    os.close(reader)
     os.kill(pid, signal.SIGKILL)  # its PID is reserved until waitpid; it may have ended
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if line.endswith(b"\n"):
-        return line[:-1]
+        return line[:-1], nothing
     if is_late:
         messages.say(f"not classified: no verdict after {SECONDS} s")
-        return b"error timeout"
+        return b"error timeout", nothing
     if status == IO_ERROR:  # csrc/runtime/guard.c: the model's file was cut while it was mapped
-        return b"error model"
+        return b"error model", nothing
     messages.say(
         "not classified: the process for it"
         f" {f'ended with {status}' if status >= 0 else f'was killed by signal {-status}'}"
     )
-    return b"error crashed"
+    return b"error crashed", nothing
 
 
-def _answer(data: bytes | memoryview, load: "Callable[[], Classifier]", writer: int) -> "NoReturn":
+def _wait(pid: int, reader: int) -> None:
+    """Wait until the child closes its end of the pipe, at most SECONDS; then end it."""
+    ready = select.poll()
+    ready.register(reader, select.POLLIN)
+    ready.poll(1e3 * SECONDS)
+    os.close(reader)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _answer(
+    data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool, writer: int
+) -> "NoReturn":
     """The child: never returns."""
     try:
         signal.alarm(2 * SECONDS)  # where the parent was killed
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os.write(writer, _line(data, load))
+        _write_line(data, load, explain, writer)
     finally:
         os._exit(0)
 
 
-def _line(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
+def _write_line(
+    data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool, writer: int
+) -> None:
+    line, learn = _line(data, load, explain)
+    os.write(writer, line)
+    try:
+        learn()
+    except (Error, OSError) as e:
+        messages.say(f"not learned: {e}")
+
+
+def _line(
+    data: bytes | memoryview, load: "Callable[[], Classifier]", explain: bool
+) -> "tuple[bytes, Callable[[], None]]":
+    """The line, and a function to call when it is written."""
     stage = "model"
     try:
         classifier = load()
         stage = "input"
-        return classifier.line(classifier.ask(bytes(data)))
+        message = bytes(data)
+        v = classifier.ask(message)
+        from ..learn import asked
+
+        line = further_words.line(classifier, v, message, explain)
+        return line, lambda: asked.keep(classifier, v)
     except MemoryError:
         stage, why = "memory", "out of memory"
     except ImportError as e:  # a library that is there could not be mapped
@@ -149,4 +197,4 @@ def _line(data: bytes | memoryview, load: "Callable[[], Classifier]") -> bytes:
         # its text may quote the message
         stage, why = "crashed", f"internal error: {type(e).__name__} at {connection.where(e)}"
     messages.say(f"not classified: {why}")
-    return f"error {stage}\n".encode()
+    return f"error {stage}\n".encode(), lambda: None

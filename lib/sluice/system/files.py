@@ -290,13 +290,25 @@ def copy_range(to_fd: int, to: int, from_fd: int, at: int, n_bytes: int) -> int:
     return done
 
 
+def make_directory_of(path: str) -> None:
+    """Make the directory of the file at `path`, mode 0700, if it is missing. Error 73 or 75."""
+    directory = os.path.dirname(os.path.abspath(path))
+    try:
+        os.makedirs(directory, 0o700, exist_ok=True)
+    except OSError as e:
+        raise write_error(directory, e, NO_OUTPUT) from None
+
+
 def open_trusted(path: str, owner: int | None = None) -> int:
     """Open the regular file `path`, which only its owner, this user, root or the user `owner`,
     could have written.
 
     Returns a read-only descriptor. DataError for a symbolic link, a file of another kind or
-    owner, or one that its group or others can write. OSError if it cannot be opened.
+    owner, or one that its group or others can write. OSError if it cannot be opened. A below.Below
+    is opened by its own rules.
     """
+    if not isinstance(path, str) and hasattr(path, "open_trusted"):
+        return int(path.open_trusted())
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as e:

@@ -17,11 +17,10 @@ import stat
 import tempfile
 
 from .. import stream
-from ..classify import report
 from ..faults import data_error, one_line, printable
 from ..jsonl import BadLine, lines, load
 from ..system import files
-from . import folder, one_file, sources
+from . import folder, objects, one_file, sources
 from .one_file import called
 from .sources import Item
 from .table import Table
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import IO
 
-    from ..classify.question import Question
+    from ..question.question import Question
 
 KEYS = ("answer", "label")  # of an object, if none is named
 COLUMN = "label"  # of a table, if none is named
@@ -204,7 +203,7 @@ class Labelled:
                 continue
             try:
                 found = load(line)
-                _, data = report.fields(found, charset)
+                _, data = objects.fields(found, charset)
                 if not data:
                     raise BadLine("text is empty")
                 label = self._label_in(found)

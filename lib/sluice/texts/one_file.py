@@ -6,8 +6,8 @@ A file that is no text, or a table of them, is refused with the option that was 
 import os
 import stat
 
-from ..classify import inputs
 from ..faults import data_error
+from . import inputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ pipe holds those that have arrived, and never waits for more.
 import os
 
 from .. import stream
-from ..classify import inputs
 from ..faults import DataError, data_error
 from ..jsonl import lines_at_once
-from . import folder, mbox
+from . import folder, inputs, mbox
 from .one_file import holds_messages, open_path, opened
 
 TYPE_CHECKING = False

@@ -1,0 +1,1 @@
+"""Probabilities corrected without labels or fitted to labelled texts."""

@@ -1,0 +1,1 @@
+"""A question: its file, kinds, answers, prompt and calibration."""

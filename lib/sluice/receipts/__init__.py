@@ -1,0 +1,1 @@
+"""Receipts of verdicts, and their verification."""
