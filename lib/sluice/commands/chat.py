@@ -47,6 +47,7 @@ import click
 @cli.stop_option
 @cli.grammar_options
 @sampling.options
+@sampling.penalize_prompt
 @cli.context_option(
     MAX_CAPACITY, "Context size of the conversation, in tokens.", "the model's context"
 )
@@ -77,6 +78,7 @@ def main(
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
+    penalize_prompt: bool,
     out: str | None,
     history: str | None,
     capacity: int | None,
@@ -154,6 +156,7 @@ def main(
         max_tokens,
         cli.say,
         interrupt,
+        penalize_prompt,
     )
 
     def answer():
@@ -183,6 +186,6 @@ def main(
     if out and messages:
         message_files.write(out, messages)
     if verbose:
-        cli.report(messages=len(messages), cut=talk.n_cut, seed=sampler.seed)
+        cli.report(messages=len(messages), cut=talk.n_cut, **sampler.figures())
     if talk.n_cut and not at_terminal:
         raise click.exceptions.Exit(1)

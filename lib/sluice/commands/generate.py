@@ -54,6 +54,7 @@ import click
     help="Save prompt and text to FILE at the end, as a snapshot.",
 )
 @sampling.options
+@sampling.penalize_prompt
 @cli.context_option(MAX_CAPACITY, "Context size in tokens, prompt included.", "the model's context")
 @cli.option(
     "--kv",
@@ -85,6 +86,7 @@ def main(
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
+    penalize_prompt: bool,
     snapshot: str | None,
     out: str | None,
     capacity: int | None,
@@ -175,6 +177,8 @@ def main(
         m, tokens, base, capacity, max_tokens, kv, os.path.dirname(out) if out else None
     )
     n_prompt, prompt_end = cache.n_tok, time.monotonic()
+    if penalize_prompt:
+        sampler.read(cache.tokens[:n_prompt].tolist())
     g = generation.Generation(
         m, cache, sampler, words.eog, matcher.Matcher(rules, words) if rules else None, bool(out)
     )
@@ -200,7 +204,7 @@ def main(
             tokens=n_tokens,
             end=g.reason,
             open=answer.n_open,
-            seed=sampler.seed,
+            **sampler.figures(),
             prompt_ms=1e3 * (prompt_end - began),
             ms=1e3 * (time.monotonic() - prompt_end),
         )
