@@ -119,6 +119,7 @@ class Sampler:
         mu = s["mirostat_mu"]
         self._memory.mu = 2 * s["mirostat_entropy"] if mu is None else mu
         self._id, self._log_p = ffi.new("int32_t *"), ffi.new("double *")
+        self._is_begun = True  # nothing is between the text remembered and the next record
         self.forget()
 
     @property
@@ -187,7 +188,7 @@ class Sampler:
         """Forget all tokens. Mirostat keeps its limit."""
         self._recent, self._next, self._count = [], 0, {}
         self._history, self._unbroken = array.array("i"), 0
-        self._is_begun = True  # nothing is before the next record
+        self._is_begun = True
 
     def state(self) -> "dict[str, Any]":
         """Return the memory as a dict of int, float and lists, for JSON."""
