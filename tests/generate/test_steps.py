@@ -196,9 +196,11 @@ def test_dry_penalises_what_would_continue_a_repetition():
     logits[3] = 1.3
     assert after(text, logits, dry_multiplier=0.8) == 0
     assert after(text, logits, dry_multiplier=0.8, dry_allowed_length=4) == 3
-    assert after(text, logits, dry_multiplier=0.8, dry_last_n=7) == 0  # 1 2 repeat: 0.8
     logits[3] = 0.9
-    assert after(text, logits, dry_multiplier=0.8, dry_last_n=7) == 3
+    assert after(text, logits, dry_multiplier=0.8) == 0
+    assert after(text, logits, dry_multiplier=0.8, dry_last_n=7) == 3  # 1 2 are two tokens: 0.8
+    logits[3] = 0.7
+    assert after(text, logits, dry_multiplier=0.8, dry_last_n=7) == 0
 
 
 def test_dry_stops_at_breakers_and_spares_them():
@@ -275,7 +277,7 @@ def test_mirostat_reaches_its_target(version):
     p = np.exp(logits) / np.exp(logits).sum()
     for target in (2.0, 4.0):
         sampler = Sampler(
-            2000, temperature=1, mirostat=version, mirostat_entropy=target, seed=target, **OFF
+            2000, temperature=1, mirostat=version, mirostat_entropy=target, seed=9, **OFF
         )
         mus, surprises = [], []
         for pos in range(1500):
@@ -380,4 +382,4 @@ def test_setting_that_does_not_exist_is_refused():
 def test_logit_that_is_not_finite_is_refused_by_every_chain(value):
     for options in (*MEMORIES, dict(typical=0.5), dict(xtc_probability=1), dict(top_nsigma=1)):
         with pytest.raises(Error, match="token 1 at position 3 is not finite"):
-            Sampler(3, **options).choose(dense([0.0, value, 1.0], 3))
+            Sampler(4, **options).choose(dense([0.0, value, 1.0, 0.0], 3))
