@@ -64,6 +64,15 @@ def _apply_preset(context, parameter, path):
         context.default_map = {**(context.default_map or {}), **settings.read_preset(path)}
 
 
+DRY_BREAKERS = option(
+    "--dry-sequence-breaker",
+    "dry_breakers",
+    multiple=True,
+    metavar="TEXT",
+    callback=_parsed(settings.check_breakers),
+    show_default="newline, colon, quotation mark, asterisk",
+    help="Let no repetition go on across TEXT; none: across all. Repeatable.",
+)
 OPTIONS = (
     option(
         "--preset",
@@ -77,16 +86,9 @@ OPTIONS = (
         + ", ".join(settings.PRESETS)
         + ". Options given here override it.",
     ),
-    *map(_number, settings.SETTINGS),
-    option(
-        "--dry-sequence-breaker",
-        "dry_breakers",
-        multiple=True,
-        metavar="TEXT",
-        callback=_parsed(settings.check_breakers),
-        show_default="newline, colon, quotation mark and asterisk",
-        help="Let no repetition go on across TEXT; none: across all. Repeatable.",
-    ),
+    *(_number(setting) for setting in settings.SETTINGS if setting.step != "mirostat"),
+    DRY_BREAKERS,
+    *(_number(setting) for setting in settings.SETTINGS if setting.step == "mirostat"),
     BIAS,
     BIAS_WORD,
     option(
@@ -101,9 +103,10 @@ OPTIONS = (
         metavar="STEPS",
         default=";".join(settings.STEPS),
         callback=_parsed(settings.order_of),
-        show_default="that of DESCRIPTION in sample --help",
-        help="Run these steps only, in this order, separated by ; or as llama.cpp's letters "
-        + "".join(settings.LETTERS)
+        show_default="".join(settings.LETTERS),
+        words=settings.STEPS,
+        help="Run only these steps, in this order, as letters or as names separated by ;: "
+        + ", ".join(f"{letter} {name}" for letter, name in settings.LETTERS.items())
         + "; none: no step. Biases are always first.",
     ),
     option(

@@ -68,11 +68,10 @@ def main(
       For a stream of grammar-filter, sample reads one more record after -n tokens, which tells
       whether the grammar is complete. A truncated stream of logits is an error.
 
-      The steps are, in this order, with the letters of --sampler-order: biases, penalties (e), dry
-      (d), least (l), top-n-sigma (s), top-k (k), typical (y), top-p (p), min-p (m), xtc (x),
-      temperature (t), and the random choice. Each step sees the candidates that the one before
-      left, and probabilities among these; those before the temperature do not depend on it. Of two
-      tokens with equal logits the one with the lower ID comes first.
+      Biases come first, then the steps of --sampler-order, then the random choice. Each step sees
+      the candidates that the one before left, and the probabilities among these; before the step
+      temperature they do not depend on it. Of two tokens with equal logits the one with the lower
+      ID comes first. An option whose step is not run is an error.
 
       The penalties and DRY see the generated tokens only, not the prompt, unless it is in --prompt.
       With --mirostat only biases and the temperature come before the choice. A record that a

@@ -35,14 +35,29 @@ def sequences(vocab: "Vocab", texts: "Iterable[str]") -> list[tuple[int, ...]]:
 
     found: set[tuple[int, ...]] = set()
     for breaker in texts:
-        data = breaker.encode("utf-8", "surrogateescape")
+        data = breaker.encode()
         whole = {token for token, _ in places(data)}
         found |= {(token,) for token in whole}
         for n_head in range(1, len(data)):
-            tail = vocab.encode(data[n_head:], bos=False, eos=False, prefix=False)[:MAX_TAIL]
-            found |= {
-                (token, *tail)
+            heads = {
+                token
                 for token, at in places(data[:n_head])
                 if at + n_head == ends[token + 1] and token not in whole
             }
+            found |= {(head, *tail) for tail in _tails(vocab, data[n_head:]) for head in heads}
     return sorted(found)
+
+
+def _tails(vocab, data):
+    """The tokens that write `data`; it may begin within a character, whose other bytes are then
+    tokens of their own, or one token.
+    """
+    n_open = next(i for i in range(len(data) + 1) if data[i : i + 1] < b"\x80" or data[i] >= 0xC0)
+    rest = vocab.encode(data[n_open:], bos=False, eos=False, prefix=False) if data[n_open:] else []
+    starts = [[]]
+    if n_open:
+        single = [vocab.tokens_writing(data[i : i + 1]) for i in range(n_open)]
+        starts = [[token] for token in vocab.tokens_writing(data[:n_open])]
+        if n_open > 1 and all(single):
+            starts.append([tokens[0] for tokens in single])
+    return [tuple([*start, *rest][:MAX_TAIL]) for start in starts]

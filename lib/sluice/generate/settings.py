@@ -136,7 +136,7 @@ SETTINGS = (
         limits.TOP_N_SIGMA,
         ("--top-nsigma",),
         "N",
-        "Keep tokens whose logits are at most N standard deviations below the best; -1 or 0: all.",
+        "Keep tokens at most N standard deviations of all logits below the best; 0 or less: all.",
         ("--top-n-sigma",),
     ),
     Setting(
@@ -316,8 +316,11 @@ def check_breakers(texts: "Iterable[str]") -> tuple[str, ...]:
     if len(found) > limits.MAX_BREAKERS:
         raise ValueError(f"more than {limits.MAX_BREAKERS} sequence breakers")
     for text in found:
-        if not text or len(text.encode("utf-8", "surrogateescape")) > limits.MAX_BREAKER_BYTES:
-            raise ValueError(f"a breaker has 1 to {limits.MAX_BREAKER_BYTES} bytes")
+        data = text.encode("utf-8", "replace")
+        if data.decode() != text:
+            raise ValueError("a sequence breaker is not UTF-8")
+        if not 0 < len(data) <= limits.MAX_BREAKER_BYTES:
+            raise ValueError(f"a sequence breaker has 1 to {limits.MAX_BREAKER_BYTES} bytes")
     return found or BREAKERS
 
 
