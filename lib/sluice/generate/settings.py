@@ -297,12 +297,17 @@ def order_of(text: str) -> tuple[str, ...]:
     words = [word.strip().lower().replace("_", "-") for word in text.replace(",", ";").split(";")]
     if words == ["none"]:
         return ()
-    if len(words) == 1 and words[0] not in {*STEPS, *OTHER_NAMES} and set(words[0]) <= set(LETTERS):
+    if (
+        len(words) == 1
+        and words[0]
+        and words[0] not in {*STEPS, *OTHER_NAMES}
+        and set(words[0]) <= set(LETTERS)
+    ):
         words = [LETTERS[letter] for letter in words[0]]
     names = [OTHER_NAMES.get(word, word) for word in words]
     for name in names:
         if name not in STEPS:
-            raise ValueError(f"{printable(name)!r} is not one of {', '.join(STEPS)}")
+            raise ValueError(f"{printable(name)} is not one of {', '.join(STEPS)}")
         if names.count(name) > 1:
             raise ValueError(f"{name} is named twice")
     return tuple(names)
@@ -386,7 +391,8 @@ def read_preset(path: str) -> "dict[str, Any]":
                 keys = [*known, "sampler_order", "dry_sequence_breakers", "least"]
                 raise ValueError(f"unknown key; there are {', '.join(keys)}")
         except ValueError as e:
-            raise data_error(file, f"{printable(key)}: {e}") from None
+            name = key if key.isidentifier() and key.isascii() else printable(key)
+            raise data_error(file, f"{name}: {e}") from None
     return out
 
 
