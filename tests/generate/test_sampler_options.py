@@ -1,10 +1,11 @@
 """Options of the sampler on the command line: orders, presets, the vocabulary, what is refused."""
 
 import math
+import os
 
 import pytest
 import sampler_table
-from conftest import ROOT, run, shell
+from conftest import run, shell
 from forked import run as forked_run
 from test_sample import dense, logits
 from tiny_model import write_model
@@ -143,7 +144,7 @@ def test_breakers_need_a_vocabulary_of_the_same_model(tmp_path, monkeypatch):
     write_model(str(tmp_path / "m.gguf"), n_layer=1, n_vocab=420)
     done = sample("--dry-multiplier", 1, "-m", tmp_path / "m.gguf")
     assert done.returncode == 65 and b"logits of another model" in done.stderr
-    for bad in ("", "x" * 41, b"\xff"):
+    for bad in ("", "x" * 41, os.fsdecode(b"\xff")):
         done = sample("--dry-sequence-breaker", bad)
         assert done.returncode == 64 and b"--dry-sequence-breaker" in done.stderr
     done = sample(*["--dry-sequence-breaker", "x"] * (limits.MAX_BREAKERS + 1))
