@@ -8,16 +8,13 @@ from pathlib import Path
 from sluice.generate.settings import LETTERS, SETTINGS, STEPS
 
 PAGE = Path(__file__).parents[2] / "lib" / "README.md"
-BEGIN, END = "<!-- samplers -->\n", "<!-- samplers end -->\n"
+HEAD = "| step | option | argument in Python | default | range |\n"
 
 
 def table():
     """The rows: the steps in their order, then Mirostat."""
     letters = {step: letter for letter, step in LETTERS.items()}
-    out = [
-        "| step | option | argument in Python | default | range |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    out = [HEAD.rstrip("\n"), "| --- | --- | --- | --- | --- |"]
     for step in (*STEPS, "mirostat"):
         if step == "least":
             out.append("| `least` (`l`) | `--least` | `least` | off | |")
@@ -38,8 +35,8 @@ ARGUMENTS = {name: f"{name}_penalty" for name in ("repeat", "presence", "frequen
 
 
 def main():
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1])
+    before, rest = PAGE.read_text().split(HEAD)
+    PAGE.write_text(before + table() + "\n" + rest.split("\n\n", 1)[1])
 
 
 if __name__ == "__main__":
