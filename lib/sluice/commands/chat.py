@@ -109,6 +109,10 @@ def main(
       second, the reason for the end (as for generate) and the used part of the context; from a pipe
       only with -v.
 
+      Penalties, DRY and Mirostat (see sample --help) remember earlier answers, with
+      --penalize-prompt the whole context; no repetition that DRY sees crosses from one answer to
+      the next.
+
       If less than a quarter of the context is left for an answer, the oldest messages are dropped,
       up to the next one of the same role; the system message stays. A line on stderr reports that.
       A message that does not fit is an error: a line at a terminal, status 65 from a pipe. If the

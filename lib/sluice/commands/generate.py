@@ -123,6 +123,10 @@ def main(
       Text and exit status are those of the pipeline tokenize | prefill | decode | grammar-filter |
       sample | tokenize -d with the same options.
 
+      sample --help describes the steps of the sampler. A text that continues a snapshot starts with
+      nothing that the penalties, DRY and Mirostat remember; --penalize-prompt and --mirostat-mu
+      bring it back.
+
       With --chat, --system, --messages or --template the prompt is the user's next message (stdin
       without its last newline), and the model's chat template formats the conversation. Text in
       messages never becomes a control token; --special applies to plain prompts only. If
