@@ -134,6 +134,8 @@ def test_typical_prefers_the_surprise_nearest_to_the_entropy():
 
 def test_typical_of_equal_logits_takes_the_lower_tokens():
     assert left_by([1.0] * 8, typical=0.2) == {0, 1}
+    assert left_by([1.0] * 4, typical=0.5) == {0, 1, 2}  # more than 0.5,
+    assert left_by([1.0] * 4, top_p=0.5) == {0, 1}  # 0.5 or more
 
 
 def test_top_nsigma_is_a_distance_in_standard_deviations():

@@ -240,7 +240,7 @@ SETTINGS = (
         limits.DRY_LAST_N,
         ("--dry-penalty-last-n",),
         "N",
-        "Look for repetitions in the last N tokens; -1: in all (at most 1048576); 0: off.",
+        "Tokens that DRY looks back; -1: 1048576; 0: off.",
     ),
     Setting(
         "mirostat",
