@@ -240,7 +240,7 @@ SETTINGS = (
         limits.DRY_LAST_N,
         ("--dry-penalty-last-n",),
         "N",
-        "Tokens that DRY looks back; -1: 1048576; 0: off.",
+        "Tokens that DRY looks back; 0: off; negative: 1048576.",
     ),
     Setting(
         "mirostat",
