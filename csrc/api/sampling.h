@@ -28,11 +28,11 @@ typedef struct {
     double xtc_probability, xtc_threshold;    /* 0 to 1 */
     double repeat;                            /* > 0 */
     double presence, frequency;
-    double dry_multiplier, dry_base;      /* > 0; >= 1 */
-    double mirostat_ent, mirostat_lr;     /* target, bits; learning rate */
-    int32_t top_k, dry_allowed_length;    /* > 0 */
-    int32_t mirostat;                     /* 0: off; 1 or 2: after the steps */
-    int32_t n_vocab;                      /* tokens in the vocabulary */
+    double dry_multiplier, dry_base;     /* > 0; >= 1 */
+    double mirostat_ent, mirostat_lr;    /* target, bits; learning rate */
+    int32_t top_k, dry_allowed_length;   /* > 0 */
+    int32_t mirostat;                    /* 0: off; 1 or 2: after the steps */
+    int32_t n_vocab;                     /* tokens in the vocabulary */
     int32_t n_step, step[SAMPLE_N_STEP]; /* those to be run, each at most once */
     int32_t n_bias;
     const int32_t *bias_id;     /* [n_bias], ascending, each once */
@@ -42,7 +42,7 @@ typedef struct {
 
 /* What steps know of the text so far. */
 typedef struct {
-    const int32_t *seen; /* [2 n_seen]: recent tokens, each once, with their counts */
+    const int32_t *seen;    /* [2 n_seen]: recent tokens, each once, with their counts */
     const int32_t *history; /* [n_history]: the last tokens, for DRY; -1: a border of texts */
     int32_t *length;        /* [n_history], workspace */
     int32_t *longest;       /* [n_vocab], workspace, all 0 before and after */
