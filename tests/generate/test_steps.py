@@ -214,6 +214,9 @@ def test_dry_stops_at_breakers_and_spares_them():
     assert after(text, logits, **dry, dry_breakers=[(9, 0)]) == 0
     assert after(text, logits, **dry, dry_breakers=[(0, 1)]) == 3
     assert after(text, logits, **dry, dry_breakers=[(3,)]) == 3  # itself a breaker
+    logits[3] = 0.9  # against 0.8 for two tokens after the breaker, 1.4 for three
+    assert after(text, logits, dry_multiplier=0.8, dry_breakers=[(0,)]) == 3
+    assert after(text, logits, dry_multiplier=0.8) == 0
 
 
 def test_dry_does_not_go_on_across_the_border_of_two_texts():

@@ -182,7 +182,6 @@ class Sampler:
         self.forget()
         for token in tokens:
             self.remember(token)
-        self._is_begun = True
 
     def forget(self) -> None:
         """Forget all tokens. Mirostat keeps its limit."""
