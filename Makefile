@@ -280,7 +280,7 @@ ASAN_TESTS = \
 	$(patsubst %,tests/gguf/test_%.py,gguf llama2c) \
 	$(patsubst %,tests/tokenizer/test_%.py,vocab bpe) \
 	$(patsubst %,tests/grammar/test_%.py,grammar json_masks) \
-	$(patsubst %,tests/generate/test_%.py,sampler) \
+	$(patsubst %,tests/generate/test_%.py,sampler steps) \
 	$(patsubst %,tests/model/test_%.py,model hparams) \
 	$(patsubst %,tests/system/test_%.py,cores) \
 	$(patsubst %,tests/mail/test_%.py,marking)

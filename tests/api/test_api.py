@@ -107,7 +107,7 @@ def test_arguments_have_the_defaults_and_ranges_of_the_options(tiny):
     names = {"repeat": "repeat_penalty", "presence": "presence_penalty"}
     names["frequency"] = "frequency_penalty"
 
-    @sampling.options_without_words
+    @sampling.options
     def command():
         pass
 
@@ -116,10 +116,11 @@ def test_arguments_have_the_defaults_and_ranges_of_the_options(tiny):
         for option in command.__click_params__:
             name = names.get(option.name, option.name)
             seen.add(name)
-            if name in ("bias", "seed"):
+            if name in ("bias", "bias_word", "seed", "preset", "order", "dry_breakers"):
                 continue
             default = False if option.is_flag else option.default
-            assert arguments[name].default == default, name
+            is_further = name not in arguments  # one of **settings
+            assert is_further or arguments[name].default == default, name
             for end, step in ((getattr(option.type, "min", None), -1), (_max(option), 1)):
                 if end is not None:
                     with pytest.raises(ValueError, match=name):
@@ -129,7 +130,16 @@ def test_arguments_have_the_defaults_and_ranges_of_the_options(tiny):
             with pytest.raises(ValueError, match="bias"):
                 model.generate("x", bias={1: value})
         model.generate("x", bias={1: values.MAX_BIAS, 2: -math.inf}).close()
+        for bad, error in (
+            ({"top_q": 1}, TypeError),
+            ({"mirostat": 1.5}, ValueError),
+            ({"order": "heat"}, ValueError),
+            ({"dry_breakers": [""]}, ValueError),
+        ):
+            with pytest.raises(error):
+                model.generate("x", **bad)
     assert {"temperature", "top_k", "top_p", "min_p", "last_n", "least", "bias", "seed"} < seen
+    assert {"typical", "top_nsigma", "xtc_threshold", "dry_base", "mirostat_mu"} < seen
 
 
 def _max(option):

@@ -131,7 +131,8 @@ def test_wheel_holds_what_it_should(wheel):
     assert len(configs) >= 6 and models
     assert {f"sluice/configs/{p.name}" for p in configs} <= names
     assert {f"sluice/data/{p.name}" for p in models} <= names
-    assert not [name for name in names if re.match("sluice/configs/.*/", name)]
+    presets = {f"sluice/configs/samplers/{p.name}" for p in (ROOT / "configs/samplers").iterdir()}
+    assert {name for name in names if re.match("sluice/configs/.*/", name)} == presets != set()
 
     data = wheel.name.rpartition("-cp310")[0] + ".data"
     assert {f"{data}/scripts/{tool}" for tool in TOOLS} <= names

@@ -39,9 +39,9 @@ END = stream.record(b"E", 0, 9, 2)
 
 
 @pytest.mark.quick_cases(5)
-@pytest.mark.parametrize("name", golden_sample.CASES)
+@pytest.mark.parametrize("name", [*golden_sample.CASES, *golden_sample.STEP_CASES])
 def test_seeded_runs_equal_the_golden_files(name):
-    kind, options, _ = golden_sample.CASES[name]
+    kind, options, _ = {**golden_sample.CASES, **golden_sample.STEP_CASES}[name]
     given = (golden_sample.GOLDEN / f"sample-{kind}.in").read_bytes()
     check(
         run("sample", *options.split(), input=given),
@@ -60,6 +60,11 @@ def test_golden_files_are_what_the_script_writes():
         kind, _, options = golden_sample.CASES[name]
         assert (
             golden_sample.expected(kind, **options)
+            == (golden_sample.GOLDEN / f"sample-{name}.out").read_bytes()
+        )
+    for name, (kind, _, options) in golden_sample.STEP_CASES.items():
+        assert (
+            golden_sample.expected_of_steps(kind, **options)
             == (golden_sample.GOLDEN / f"sample-{name}.out").read_bytes()
         )
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python3 tests/helpers/golden_sample.py
 
-The tokens come from the reference chain, not from `sample`. Inputs: 64 dense
+The tokens come from the reference chains, not from `sample`. Inputs: 64 dense
 records of 96 tokens, and 64 of candidates, about half of them.
 """
 
@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 import reference_sampler as reference
+from reference_steps import Reference
 
 from sluice import stream
 
@@ -53,6 +54,55 @@ CASES = {  # name: (input, options of sample, the same for the reference and las
     ),
 }
 
+OFF = dict(top_k=0, top_p=1, min_p=0)
+WIDE = "-k 0 -p 1 --min-p 0"
+DRY = "--dry-multiplier 1.5 --dry-allowed-length 1 --dry-penalty-last-n -1"
+STEP_CASES = {  # the same for the steps in numpy
+    "typical": ("dense", f"-S 8 {WIDE} --typical 0.6", dict(seed=8, typical=0.6, **OFF)),
+    "top-nsigma": (
+        "candidates",
+        f"-S 9 -t 1.7 {WIDE} --top-nsigma 1.21",
+        dict(seed=9, temperature=1.7, top_nsigma=1.21, **OFF),
+    ),
+    "xtc": (
+        "dense",
+        f"-S 10 {WIDE} --xtc-probability 0.6 --xtc-threshold 0.021",
+        dict(seed=10, xtc_probability=0.6, xtc_threshold=0.021, **OFF),
+    ),
+    "dynatemp": (
+        "candidates",
+        "-S 11 --dynatemp-range 0.6 --dynatemp-exp 1.5",
+        dict(seed=11, dynatemp_range=0.6, dynatemp_exponent=1.5),
+    ),
+    "dry": (
+        "dense",
+        f"-S 12 --dry-sequence-breaker none {DRY}",
+        dict(seed=12, dry_multiplier=1.5, dry_allowed_length=1, dry_last_n=-1),
+    ),
+    "mirostat-1": (
+        "dense",
+        "-S 13 --mirostat 1 --mirostat-ent 2 --mirostat-lr 0.4",
+        dict(seed=13, mirostat=1, mirostat_entropy=2, mirostat_rate=0.4),
+    ),
+    "mirostat-2": (
+        "candidates",
+        "-S 14 --mirostat 2 --mirostat-ent 1.5 --mirostat-mu 4",
+        dict(seed=14, mirostat=2, mirostat_entropy=1.5, mirostat_mu=4),
+    ),
+    "order": (
+        "dense",
+        "-S 15 --sampler-order temp;xtc;penalties;top_p --frequency-penalty 0.7"
+        " --xtc-probability 0.5 --xtc-threshold 0.05",
+        dict(
+            seed=15,
+            order=["temperature", "xtc", "penalties", "top-p"],
+            frequency=0.7,
+            xtc_probability=0.5,
+            xtc_threshold=0.05,
+        ),
+    ),
+}
+
 
 def records(kind):
     """[(prev, [(id, logit)])]: logits of -8 to 8 in steps of 1/64, from an integer generator."""
@@ -87,6 +137,18 @@ def expected(kind, seed=1, last_n=64, **options):
     for i, (prev, candidates) in enumerate(records(kind)):
         recent = (recent + [prev])[-last_n:] if prev >= 0 else recent
         tokens.append(reference.choose(candidates, numbers[FIRST_POS + i], recent, **options))
+    return as_tokens(tokens)
+
+
+def expected_of_steps(kind, **options):
+    sampler = Reference(N_VOCAB, **options)
+    return as_tokens(
+        sampler.choose(candidates, FIRST_POS + i, prev)
+        for i, (prev, candidates) in enumerate(records(kind))
+    )
+
+
+def as_tokens(tokens):
     return (
         b"#ids 1 model=0001020304050607 vocab=96\n"
         + b"".join(b"%d\n" % i for i in tokens)
@@ -100,6 +162,8 @@ def main():
         (GOLDEN / f"sample-{kind}.in").write_bytes(as_stream(kind))
     for name, (kind, _, options) in CASES.items():
         (GOLDEN / f"sample-{name}.out").write_bytes(expected(kind, **options))
+    for name, (kind, _, options) in STEP_CASES.items():
+        (GOLDEN / f"sample-{name}.out").write_bytes(expected_of_steps(kind, **options))
 
 
 if __name__ == "__main__":

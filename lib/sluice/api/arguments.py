@@ -7,8 +7,9 @@ import operator
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
+from ..generate import settings
 from ..limits import MAX_BIAS, MAX_CAPACITY, MAX_VOCAB
 from ..model import model as models
 
@@ -73,3 +74,25 @@ def bias_pairs(
         else:
             tokens.append((integer("bias", key, 0, MAX_VOCAB), number))
     return tokens, words
+
+
+def sampler_settings(
+    given: Mapping[str, float], order: str | None, breakers: Iterable[str]
+) -> dict[str, Any]:
+    """Return the settings `given` by name, the order and the breakers of DRY, for the sampler.
+
+    Raises TypeError for a name that does not exist, ValueError for a value out of range.
+    """
+    known = {setting.argument: setting for setting in settings.SETTINGS}
+    out: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise TypeError(f"{name}: no such argument")
+        try:
+            out[name] = settings.number(known[name], value)
+        except ValueError as e:
+            raise ValueError(f"{name}: {e}") from None
+    if order is not None:
+        out["order"] = settings.order_of(order)
+    out["dry_breakers"] = settings.check_breakers(breakers)
+    return out

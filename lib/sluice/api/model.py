@@ -12,7 +12,7 @@ from .. import limits
 from ..chat import messages as conversations
 from ..chat import template as chat_template
 from ..generate import generation as engine
-from ..generate.sampler import Sampler, biases
+from ..generate.sampler import from_options
 from ..grammar import sources
 from ..grammar.matcher import Grammar, Matcher
 from ..kernels import ffi
@@ -32,6 +32,7 @@ from .arguments import (
     check_one_of,
     finite,
     integer,
+    sampler_settings,
     str_or_none,
 )
 from .closable import Closable, engine_lock
@@ -163,9 +164,12 @@ class Model(Closable):
         bias: Mapping[int | str, float] | None = None,
         least: bool = False,
         seed: int | None = None,
+        order: str | None = None,
+        dry_breakers: Iterable[str] = (),
         special: bool = False,
         context_size: int | None = None,
         kv: KvType = "f16",
+        **settings: float,
     ) -> Generation:
         """Process the prompt, and return an iterator of the generated text.
 
@@ -186,9 +190,14 @@ class Model(Closable):
         and without a leading space; -inf forbids them.
         least: prefer the least likely tokens.
         seed: RNG seed, int below 2^64. None: a random one (Generation.seed).
+        order: the steps of the sampler, as --sampler-order takes them. None: all.
+        dry_breakers: texts across which DRY sees no repetition. (): newline, colon, quotation mark,
+        asterisk; ("none",): no text.
         special: parse control tokens in a text prompt. Never use it with untrusted text.
         context_size: context size in tokens, prompt included. None: the model's.
         kv: type of the KV cache.
+        settings: further ones, by the names in the table of samplers in lib/README.md: typical,
+        top_nsigma, xtc_probability, dry_multiplier, mirostat and others.
         """
         self._check_open()
         check_one_of("kv", kv, KV_TYPES)
@@ -203,19 +212,27 @@ class Model(Closable):
             raise ValueError("stop: a text is empty")
         pairs, words = bias_pairs(bias or {})
         with engine_lock:
-            sampler = Sampler(
+            chosen = {
+                "temperature": finite("temperature", temperature, *limits.TEMPERATURE),
+                "top_k": integer("top_k", top_k, *limits.TOP_K),
+                "top_p": finite("top_p", top_p, *limits.TOP_P),
+                "min_p": finite("min_p", min_p, *limits.MIN_P),
+                "repeat": finite("repeat_penalty", repeat_penalty, *limits.REPEAT_PENALTY),
+                "presence": finite("presence_penalty", presence_penalty, *limits.PRESENCE_PENALTY),
+                "frequency": finite(
+                    "frequency_penalty", frequency_penalty, *limits.FREQUENCY_PENALTY
+                ),
+                "last_n": integer("last_n", last_n, *limits.LAST_N),
+                "least": bool(least),
+                **sampler_settings(settings, order, dry_breakers),
+            }
+            sampler = from_options(
+                chosen,
                 self.n_vocab,
-                temperature=finite("temperature", temperature, *limits.TEMPERATURE),
-                top_k=integer("top_k", top_k, *limits.TOP_K),
-                top_p=finite("top_p", top_p, *limits.TOP_P),
-                min_p=finite("min_p", min_p, *limits.MIN_P),
-                repeat=finite("repeat_penalty", repeat_penalty, *limits.REPEAT_PENALTY),
-                presence=finite("presence_penalty", presence_penalty, *limits.PRESENCE_PENALTY),
-                frequency=finite("frequency_penalty", frequency_penalty, *limits.FREQUENCY_PENALTY),
-                last_n=integer("last_n", last_n, *limits.LAST_N),
-                seed=integer("seed", seed, *limits.SEED),
-                bias=biases(pairs, words, self.n_vocab, self._vocab),
-                least=bool(least),
+                integer("seed", seed, *limits.SEED),
+                pairs,
+                words,
+                self._vocab,
             )
             rules = constraint(grammar, regex, json_schema, json_indent)
             tokens = (

@@ -52,6 +52,7 @@ class Conversation:
     max_tokens: limit of an answer, or None.
     report: called with a message if messages are dropped.
     interrupted: called between tokens and batches of the prompt; True stops.
+    penalize_prompt: penalties and DRY see the whole conversation, not just the answers.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class Conversation:
         max_tokens: int | None = None,
         report: "Callable[[str], None]" = lambda line: None,
         interrupted: "Callable[[], bool]" = lambda: False,
+        penalize_prompt: bool = False,
     ) -> None:
+        self._penalize_prompt = penalize_prompt
         self.model, self.vocab, self.template, self.cache = model, vocab, its_template, cache
         self.messages, self.speaker, self.max_tokens = messages, speaker, max_tokens
         self._report, self._interrupted, self._n_dropped, self._reported_roles = (
@@ -100,6 +103,8 @@ class Conversation:
             del self.messages[len(self.messages) - bool(asked) :]
             return
         answer_began = time.monotonic()
+        if self._penalize_prompt:
+            sampler.read(tokens)
         matcher = Matcher(rules, self.vocab) if rules else None
         generation = Generation(self.model, self.cache, sampler, self.vocab.eog, matcher)
         answer, chosen, parts = Answer(self.vocab, stops), [], []

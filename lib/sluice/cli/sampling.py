@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .. import limits
+from ..generate import settings
 from . import declared
 from .values import Bias, Number, OrNone
 
@@ -19,83 +20,94 @@ BIAS_WORD = option(
     metavar="WORD=X",
     help="Add X to the logits of all tokens of WORD, with and without a leading space. Repeatable.",
 )
+BIAS = option(
+    "--bias",
+    type=Bias(),
+    multiple=True,
+    metavar="ID=X",
+    help="Add X to the logit of token ID; -inf forbids the token. Repeatable.",
+)
+
+
+def _number(setting):
+    """The option of a setting."""
+    is_int = isinstance(setting.default, int)
+    return option(
+        *setting.flags[::-1],
+        setting.argument,
+        aliases=setting.aliases,
+        type=click.IntRange(*setting.limits) if is_int else Number(*setting.limits),
+        default=setting.default,
+        metavar=setting.metavar,
+        show_default=setting.shown,
+        help=setting.help,
+    )
+
+
+def _parsed(parse):
+    """A callback that replaces a value by parse(value). A preset has parsed its values."""
+
+    def callback(context, parameter, value):
+        if context.get_parameter_source(parameter.name) is click.core.ParameterSource.DEFAULT_MAP:
+            return (context.default_map or {})[parameter.name]
+        try:
+            return parse(value)
+        except ValueError as e:
+            raise click.BadParameter(str(e)) from None
+
+    return callback
+
+
+def _apply_preset(context, parameter, path):
+    """Make the settings in a preset the defaults of the other options."""
+    if path is not None:
+        context.default_map = {**(context.default_map or {}), **settings.read_preset(path)}
+
+
+DRY_BREAKERS = option(
+    "--dry-sequence-breaker",
+    "dry_breakers",
+    multiple=True,
+    metavar="TEXT",
+    callback=_parsed(settings.check_breakers),
+    show_default="newline, colon, quotation mark, asterisk",
+    help="Let no repetition go on across TEXT; none: across all. Repeatable.",
+)
 OPTIONS = (
     option(
-        "-t",
-        "--temperature",
-        aliases=("--temp",),
-        type=Number(*limits.TEMPERATURE),
-        default=0.8,
-        metavar="T",
-        help="Divide logits by T; 0: greedy.",
+        "--preset",
+        metavar="FILE|NAME",
+        is_eager=True,
+        expose_value=False,
+        callback=_apply_preset,
+        files=("yaml", "yml"),
+        words=settings.PRESETS,
+        help="Read settings from a YAML file, or from a bundled preset: "
+        + ", ".join(settings.PRESETS)
+        + ". Options given here override it.",
     ),
-    option(
-        "-k",
-        "--top-k",
-        type=click.IntRange(*limits.TOP_K),
-        default=40,
-        metavar="K",
-        help="Keep the K most likely tokens; 0: all.",
-    ),
-    option(
-        "-p",
-        "--top-p",
-        type=Number(*limits.TOP_P),
-        default=0.95,
-        metavar="P",
-        help="Keep the fewest most likely tokens with total probability P; 1: all.",
-    ),
-    option(
-        "--min-p",
-        type=Number(*limits.MIN_P),
-        default=0.05,
-        metavar="P",
-        help="Keep tokens at least P times as likely as the most likely one; 0: all.",
-    ),
-    option(
-        "--repeat-penalty",
-        "repeat",
-        type=Number(*limits.REPEAT_PENALTY),
-        default=1.0,
-        metavar="R",
-        help="Divide positive logits of recent tokens by R and multiply negative ones; 1: off.",
-    ),
-    option(
-        "--presence-penalty",
-        "presence",
-        type=Number(*limits.PRESENCE_PENALTY),
-        default=0.0,
-        metavar="A",
-        help="Subtract A from the logits of recent tokens; 0: off.",
-    ),
-    option(
-        "--frequency-penalty",
-        "frequency",
-        type=Number(*limits.FREQUENCY_PENALTY),
-        default=0.0,
-        metavar="A",
-        help="Subtract A per occurrence of a recent token; 0: off.",
-    ),
-    option(
-        "--last-n",
-        aliases=("--repeat-last-n",),
-        type=click.IntRange(*limits.LAST_N),
-        default=64,
-        metavar="N",
-        help="Number of recent tokens for the penalties.",
-    ),
-    option(
-        "--bias",
-        type=Bias(),
-        multiple=True,
-        metavar="ID=X",
-        help="Add X to the logit of token ID; -inf forbids the token. Repeatable.",
-    ),
+    *(_number(setting) for setting in settings.SETTINGS if setting.step != "mirostat"),
+    DRY_BREAKERS,
+    *(_number(setting) for setting in settings.SETTINGS if setting.step == "mirostat"),
+    BIAS,
     BIAS_WORD,
     option(
         "--least",
         is_flag=True,
         help="Prefer the least likely tokens; with -t 0 choose the least likely one.",
+    ),
+    option(
+        "--sampler-order",
+        "order",
+        aliases=("--samplers", "--sampler-seq", "--sampling-seq"),
+        metavar="STEPS",
+        default=";".join(settings.STEPS),
+        callback=_parsed(settings.order_of),
+        show_default="".join(settings.LETTERS),
+        words=settings.STEPS,
+        help="Run only these steps, in this order, as letters or as names separated by ;: "
+        + ", ".join(f"{letter} {name}" for letter, name in settings.LETTERS.items())
+        + "; none: no step. Biases are always first.",
     ),
     option(
         "-S",
@@ -108,15 +120,37 @@ OPTIONS = (
 )
 
 
+penalize_prompt = option(
+    "--penalize-prompt",
+    is_flag=True,
+    help="Let the penalties and DRY see the prompt, too, not just the generated tokens.",
+)
+
+
+def _refuse_without_effect(steps):
+    """Raise UsageError for an option of the command line whose step is not run."""
+    context = click.get_current_context()
+    given = click.core.ParameterSource.COMMANDLINE
+    order = ("temperature", "mirostat") if steps["mirostat"] else (*steps["order"], "mirostat")
+    why = "--mirostat" if steps["mirostat"] else "--sampler-order"
+    if steps["mirostat"] and context.get_parameter_source("order") is given:
+        raise click.UsageError("--mirostat and --sampler-order exclude each other")
+    for setting in settings.SETTINGS:
+        is_given = context.get_parameter_source(setting.argument) is given
+        if is_given and setting.step not in order and steps[setting.argument] != setting.off:
+            raise click.UsageError(f"{setting.flags[0]}: {why} leaves out the step {setting.step}")
+    if steps["least"] and "least" not in order:
+        raise click.UsageError(f"--least: {why} leaves out the step least")
+
+
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: the options in OPTIONS, in the order of the help."""
-    for decorate in reversed(OPTIONS):
-        function = decorate(function)
-    return function
 
+    @functools.wraps(function)
+    def checked(*arguments: Any, **values: Any) -> Any:
+        _refuse_without_effect(values)
+        return function(*arguments, **values)
 
-def options_without_words(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: the same without --bias-word, for `sample`, which has no vocabulary."""
     for decorate in reversed(OPTIONS):
-        function = function if decorate is BIAS_WORD else decorate(function)
-    return function
+        checked = decorate(checked)
+    return checked

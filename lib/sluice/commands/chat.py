@@ -47,6 +47,7 @@ import click
 @cli.stop_option
 @cli.grammar_options()
 @sampling.options
+@sampling.penalize_prompt
 @cli.context_option(
     MAX_CAPACITY, "Context size of the conversation, in tokens.", "the model's context"
 )
@@ -76,6 +77,7 @@ def main(
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
+    penalize_prompt: bool,
     out: str | None,
     history: str | None,
     capacity: int | None,
@@ -105,6 +107,10 @@ def main(
       After each answer, stderr gets the numbers of tokens processed and generated, tokens per
       second, the reason for the end (as for generate) and the used part of the context; from a pipe
       only with -v.
+
+      Penalties, DRY and Mirostat (see sample --help) remember earlier answers, with
+      --penalize-prompt the whole context; no repetition that DRY sees crosses from one answer to
+      the next.
 
       If less than a quarter of the context is left for an answer, the oldest messages are dropped,
       up to the next one of the same role; the system message stays. A line on stderr reports that.
@@ -152,6 +158,7 @@ def main(
         max_tokens,
         cli.say,
         interrupt,
+        penalize_prompt,
     )
 
     def answer():
@@ -181,6 +188,6 @@ def main(
     if out and messages:
         message_files.write(out, messages)
     if verbose:
-        cli.report(messages=len(messages), cut=talk.n_cut, seed=sampler.seed)
+        cli.report(messages=len(messages), cut=talk.n_cut, **sampler.figures())
     if talk.n_cut and not at_terminal:
         raise click.exceptions.Exit(1)

@@ -54,6 +54,7 @@ import click
     help="Save prompt and text to FILE at the end, as a snapshot.",
 )
 @sampling.options
+@sampling.penalize_prompt
 @cli.context_option(MAX_CAPACITY, "Context size in tokens, prompt included.", "the model's context")
 @cli.option(
     "--kv",
@@ -84,6 +85,7 @@ def main(
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
+    penalize_prompt: bool,
     snapshot: str | None,
     out: str | None,
     capacity: int | None,
@@ -119,6 +121,10 @@ def main(
 
       Text and exit status are those of the pipeline tokenize | prefill | decode | grammar-filter |
       sample | tokenize -d with the same options.
+
+      sample --help describes the steps of the sampler. A text that continues a snapshot starts with
+      nothing that the penalties, DRY and Mirostat remember; --penalize-prompt and --mirostat-mu
+      bring it back.
 
       With --chat, --system, --messages or --template the prompt is the user's next message (stdin
       without its last newline), and the model's chat template formats the conversation. Text in
@@ -176,6 +182,8 @@ def main(
         m, tokens, base, capacity, max_tokens, kv, os.path.dirname(out) if out else None
     )
     n_prompt, prompt_end = cache.n_tok, time.monotonic()
+    if penalize_prompt:
+        sampler.read(cache.tokens[:n_prompt].tolist())
     g = generation.Generation(
         m,
         cache,
@@ -206,7 +214,7 @@ def main(
             tokens=n_tokens,
             end=g.reason,
             open=answer.n_open,
-            seed=sampler.seed,
+            **sampler.figures(),
             prompt_ms=1e3 * (prompt_end - began),
             ms=1e3 * (time.monotonic() - prompt_end),
         )

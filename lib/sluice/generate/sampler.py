@@ -7,11 +7,14 @@ generator started at the seed. So all machines sample the same tokens, and a tex
 with the same seed goes on as if it had not been interrupted.
 """
 
+import array
 import os
 
 from ..faults import USAGE, Error, data_error
 from ..kernels import ffi, lib
+from ..limits import DRY_LAST_N
 from ..stream import CANDIDATE
+from .settings import BREAKERS, DEFAULTS, STEPS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,52 +35,101 @@ def splitmix64(seed: int, i: int) -> int:
 
 
 class Sampler:
-    """Chooses a token from each record, and remembers the last `last_n` tokens of the records.
+    """Chooses a token from each record, and remembers the tokens of the text.
 
-    The arguments are the options of `sample`. temperature 0 is greedy; top_k 0, top_p 1, min_p
-    0, repeat 1, presence 0 and frequency 0 are off. bias: {token: number added to its logit;
-    -inf: never chosen}, tokens below n_vocab. least: prefer the least likely tokens.
+    settings: numbers by the names in settings.SETTINGS; those that are missing have their
+    defaults. order: the steps that are run. bias: {token: number added to its logit; -inf: never
+    chosen}, tokens below n_vocab. least: prefer the least likely tokens. dry_breakers: sequences
+    of tokens (breakers.sequences).
+
+    The memory is what the records told: `prev` of each, the token before it. A record without one
+    begins another text; repetitions (DRY) do not go on across that border, but penalties still see
+    the tokens before it, and Mirostat keeps its limit.
+
+    mu: the limit of Mirostat in bits.
     """
 
     def __init__(
         self,
         n_vocab: int,
-        temperature: float = 0.8,
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.05,
-        repeat: float = 1.0,
-        presence: float = 0.0,
-        frequency: float = 0.0,
-        last_n: int = 64,
         seed: int = 0,
         bias: "Any" = None,
         least: bool = False,
+        order: "Iterable[str]" = STEPS,
+        dry_breakers: "Iterable[tuple[int, ...]]" = (),
+        **settings: "Any",
     ) -> None:
-        self.seed, self.last_n = seed, last_n
+        if unknown := set(settings) - set(DEFAULTS):
+            raise TypeError(f"no such setting: {', '.join(sorted(unknown))}")
+        s = {**DEFAULTS, **settings}
+        self.seed, self.last_n, self.n_vocab = seed, s["last_n"], n_vocab
+        self.has_mirostat = bool(s["mirostat"])
+        steps = ("temperature",) if self.has_mirostat else tuple(order)
+        active = [step for step in steps if _is_active(step, s, least)]
+        self._penalise, self._dry_n = "penalties" in active, s["dry_last_n"]
+        self._has_dry = "dry" in active
+        if self._dry_n < 0:
+            self._dry_n = DRY_LAST_N[1]
         tokens = sorted(bias or ())
         # the options below point to these arrays
         self._bias = ffi.new("int32_t[]", tokens), ffi.new("double[]", [bias[i] for i in tokens])
+        self._breaker = ffi.new("uint8_t[]", n_vocab if self._has_dry else 1)
+        self._sequences: dict[int, list[tuple[int, ...]]] = {}  # by their last token
+        for sequence in dry_breakers if self._has_dry else ():
+            if len(sequence) == 1:
+                self._breaker[sequence[0]] = 1
+            else:
+                self._sequences.setdefault(sequence[-1], []).append(sequence)
         self._options = ffi.new(
             "sample_options *",
             dict(
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                repeat=repeat,
-                presence=presence,
-                frequency=frequency,
-                least=least,
+                temperature=s["temperature"],
+                dynatemp_range=s["dynatemp_range"],
+                dynatemp_exponent=s["dynatemp_exponent"],
+                typical=s["typical"],
+                top_p=s["top_p"],
+                min_p=s["min_p"],
+                top_nsigma=s["top_nsigma"],
+                xtc_probability=s["xtc_probability"],
+                xtc_threshold=s["xtc_threshold"],
+                repeat=s["repeat"],
+                presence=s["presence"],
+                frequency=s["frequency"],
+                dry_multiplier=s["dry_multiplier"],
+                dry_base=s["dry_base"],
+                mirostat_ent=s["mirostat_entropy"],
+                mirostat_lr=s["mirostat_rate"],
+                top_k=s["top_k"],
+                dry_allowed_length=s["dry_allowed_length"],
+                mirostat=s["mirostat"],
+                n_vocab=n_vocab,
+                n_step=len(active),
+                step=[STEPS.index(step) for step in active],
                 n_bias=len(tokens),
                 bias_id=self._bias[0],
                 bias=self._bias[1],
+                dry_breaker=self._breaker,
             ),
         )
-        self._penalise = last_n > 0 and (repeat, presence, frequency) != (1, 0, 0)
-        self._work = ffi.new("uint64_t[]", 4 * n_vocab)
+        self._work = ffi.new("uint64_t[]", 5 * n_vocab)
+        self._memory = ffi.new("sample_memory *")
+        self._longest = ffi.new("int32_t[]", n_vocab if self._has_dry else 1)
+        self._length = ffi.new("int32_t[]", 1)
+        self._memory.longest, self._memory.length = self._longest, self._length
+        mu = s["mirostat_mu"]
+        self._memory.mu = 2 * s["mirostat_entropy"] if mu is None else mu
         self._id, self._log_p = ffi.new("int32_t *"), ffi.new("double *")
-        self._recent, self._next, self._count = [], 0, {}
+        self._is_begun = True  # nothing is between the text remembered and the next record
+        self.forget()
+
+    @property
+    def mu(self) -> float:
+        """The limit of Mirostat, in bits."""
+        return float(self._memory.mu)
+
+    def figures(self) -> "dict[str, Any]":
+        """Return what -v prints of the sampler: the seed, and the limit of Mirostat."""
+        return {"seed": self.seed, **({"mu": repr(self.mu)} if self.has_mirostat else {})}
 
     def choose(
         self, record: "Any", logprob: bool = False, name: str = "standard input"
@@ -88,23 +140,28 @@ class Sampler:
         own logits, before all steps. DataError if a logit is not finite, or if every
         candidate is forbidden.
         """
-        if self._penalise and record.prev >= 0:
-            self._remember(record.prev)
+        if record.prev >= 0:
+            self.remember(record.prev)
+        elif not self._is_begun:
+            self._begin_text()
+        self._is_begun = False
         dense = record.kind == b"L"
         n = len(record.payload) // (4 if dense else CANDIDATE.size)
         seen = ffi.new("int32_t[]", [x for pair in self._count.items() for x in pair])
+        self._memory.seen, self._memory.n_seen = seen, len(self._count)
+        history = self._history_for_dry()
         status = lib.sample_pick(
             self._id,
             self._log_p if logprob else ffi.NULL,
             self._work,
             ffi.from_buffer(record.payload),
-            seen,
             n,
             dense,
-            len(self._count),
+            self._memory,
             self._options,
             splitmix64(self.seed, record.pos),
         )
+        del history  # C no longer reads it
         if status == -2:
             raise data_error(name, f"every candidate at position {record.pos} has a bias of -inf")
         if status:
@@ -113,7 +170,44 @@ class Sampler:
             )
         return self._id[0], self._log_p[0] if logprob else None
 
-    def _remember(self, token):
+    def remember(self, token: int) -> None:
+        """Remember a token of the text that no record has as its `prev`, in order."""
+        if self._penalise:
+            self._count_recent(token)
+        if self._has_dry:
+            self._add_to_history(token)
+
+    def read(self, tokens: "Iterable[int]") -> None:
+        """Forget all tokens, and remember these: the text that the next record continues."""
+        self.forget()
+        for token in tokens:
+            self.remember(token)
+
+    def forget(self) -> None:
+        """Forget all tokens. Mirostat keeps its limit."""
+        self._recent, self._next, self._count = [], 0, {}
+        self._history, self._unbroken = array.array("i"), 0
+        self._is_begun = True
+
+    def state(self) -> "dict[str, Any]":
+        """Return the memory as a dict of int, float and lists, for JSON."""
+        recent = self._recent[self._next :] + self._recent[: self._next]
+        history = self._history[-self._dry_n :].tolist() if self._has_dry else []
+        return {"recent": recent, "history": history, "mu": self.mu}
+
+    def restore(self, state: "dict[str, Any]") -> None:
+        """Go on from a memory that `state` returned; the next record begins a text, or goes on
+        with its `prev`. The settings must be those of the sampler that returned it.
+        """
+        self.forget()
+        for token in state["recent"] if self._penalise else ():
+            self._count_recent(token)
+        for token in state["history"] if self._has_dry else ():
+            self._begin_text() if token < 0 else self._add_to_history(token)
+        self._memory.mu = state["mu"]
+        self._is_begun = False
+
+    def _count_recent(self, token):
         """Put `token` into the ring buffer of the last_n recent tokens, and update the counts."""
         if len(self._recent) < self.last_n:
             self._recent.append(token)
@@ -124,6 +218,51 @@ class Sampler:
             if not self._count[old]:
                 del self._count[old]
         self._count[token] = self._count.get(token, 0) + 1
+
+    def _begin_text(self):
+        if self._has_dry and self._history and self._history[-1] >= 0:
+            self._history.append(-1)
+        self._unbroken = 0
+
+    def _add_to_history(self, token):
+        self._history.append(token)
+        if len(self._history) > 2 * self._dry_n:  # so that each token is moved once
+            del self._history[: -self._dry_n]
+        self._unbroken += 1
+        if self._breaker[token] or any(
+            tuple(self._history[-len(sequence) :]) == sequence
+            for sequence in self._sequences.get(token, ())
+        ):
+            self._unbroken = 0
+
+    def _history_for_dry(self):
+        """Point the memory of C to the last tokens. Returns an object that keeps them alive."""
+        if not self._has_dry:
+            return None
+        n = min(len(self._history), self._dry_n)
+        if n > len(self._length):
+            self._length = ffi.new("int32_t[]", min(2 * n, self._dry_n))
+            self._memory.length = self._length
+        buffer = ffi.from_buffer("int32_t[]", self._history) if n else ffi.new("int32_t[]", 1)
+        self._memory.history = buffer + (len(self._history) - n)
+        self._memory.n_history, self._memory.n_unbroken = n, min(n, self._unbroken)
+        return buffer
+
+
+def _is_active(step, s, least):
+    """Whether a step with the settings `s` changes anything."""
+    return {
+        "penalties": s["last_n"] > 0 and (s["repeat"], s["presence"], s["frequency"]) != (1, 0, 0),
+        "dry": s["dry_multiplier"] > 0 and s["dry_last_n"] != 0,
+        "least": least,
+        "top-n-sigma": s["top_nsigma"] > 0,
+        "top-k": s["top_k"] > 0,
+        "typical": s["typical"] < 1,
+        "top-p": s["top_p"] < 1,
+        "min-p": s["min_p"] > 0,
+        "xtc": s["xtc_probability"] > 0 and s["xtc_threshold"] <= 0.5,
+        "temperature": True,
+    }[step]
 
 
 def from_options(
@@ -136,13 +275,31 @@ def from_options(
 ) -> Sampler:
     """Return the Sampler of a command's options.
 
-    options: dict of the Sampler's arguments that are steps. seed: None: a random seed. bias:
-    [(token, x)]. bias_words: [(text, x)]; they need `vocab`, a Vocab. Error 64 for a token that
-    does not exist.
+    options: dict of the Sampler's arguments that are steps; dry_breakers are texts here. seed:
+    None: a random seed. bias: [(token, x)]. bias_words: [(text, x)]. vocab: a Vocab, if
+    needs_vocab. Error 64 for a token that does not exist.
     """
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
     added = biases(bias, bias_words, n_vocab, vocab)
-    return Sampler(n_vocab, **options, seed=seed, bias=added)
+    rest, found = dict(options), []
+    texts = rest.pop("dry_breakers", BREAKERS)
+    if _is_dry(options) and texts:
+        from . import breakers
+
+        assert vocab is not None
+        found = breakers.sequences(vocab, texts)
+    return Sampler(n_vocab, **rest, seed=seed, bias=added, dry_breakers=found)
+
+
+def needs_vocab(options: "dict[str, Any]", bias_words: "Iterable[tuple[str, float]]") -> bool:
+    """Whether from_options needs a vocabulary for these arguments."""
+    return bool(bias_words) or _is_dry(options) and bool(options.get("dry_breakers", BREAKERS))
+
+
+def _is_dry(options):
+    s = {**DEFAULTS, **options}
+    is_chosen = not s["mirostat"] and "dry" in s.get("order", STEPS)
+    return is_chosen and _is_active("dry", s, False)
 
 
 def biases(
