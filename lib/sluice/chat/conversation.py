@@ -12,6 +12,7 @@ import time
 
 from ..faults import data_error
 from ..generate.generation import Answer, Generation
+from ..generate.prompt_cache import Interrupted
 from ..grammar.matcher import Matcher
 from ..model.forward import Forward
 from ..model.model import CHUNK
@@ -22,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ..generate.prompt_cache import PromptCache
     from ..generate.sampler import Sampler
     from ..grammar.matcher import Grammar
     from ..kvcache.scratch import Scratch
@@ -52,6 +54,7 @@ class Conversation:
     max_tokens: limit of an answer, or None.
     report: called with a message if messages are dropped.
     interrupted: called between tokens and batches of the prompt; True stops.
+    kept: a PromptCache, where the first prompt's begin is looked for and kept, or None.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Conversation:
         max_tokens: int | None = None,
         report: "Callable[[str], None]" = lambda line: None,
         interrupted: "Callable[[], bool]" = lambda: False,
+        kept: "PromptCache | None" = None,
     ) -> None:
         self.model, self.vocab, self.template, self.cache = model, vocab, its_template, cache
         self.messages, self.speaker, self.max_tokens = messages, speaker, max_tokens
@@ -76,6 +80,7 @@ class Conversation:
         )
         self.author = "user" if speaker == "assistant" else "assistant"
         self.figures, self.n_cut = {}, 0
+        self._kept, self._stable = kept, 0
 
     def answer(
         self, sampler: "Sampler", rules: "Grammar | None" = None, stops: "Iterable[bytes]" = ()
@@ -181,7 +186,7 @@ class Conversation:
         if self.speaker != "assistant":
             tokens, dropped = self.template.tokens_before(kept, self.speaker), ()
         else:
-            tokens, dropped = self.template.tokens(kept)
+            tokens, dropped, self._stable = self.template.prompt(kept)
         if not tokens:
             raise data_error(self.template.name, "prints nothing for the conversation: no tokens")
         for role in {kept[i].role for i in dropped} - self._reported_roles:
@@ -189,11 +194,37 @@ class Conversation:
             self._report(f"the template drops messages of the role {role}")
         return tokens
 
+    def _start(self, tokens):
+        """Fill the cache with what the prompt cache has of `tokens`. Returns False if
+        interrupted.
+        """
+        kept, self._kept, cache = self._kept, None, self.cache
+        try:
+            base, n = kept.find(
+                self.model,
+                cache.geometry,
+                tokens,
+                self._stable,
+                cache.capacity,
+                interrupted=self._interrupted,
+            )
+        except Interrupted:
+            return False
+        if base:
+            base.n_tok = n
+            if base.capacity < cache.capacity:
+                cache.copy_rows_from(base)
+            else:
+                base.capacity, self.cache = cache.capacity, base
+        return True
+
     def _fill(self, tokens):
         """Process `tokens` so that the cache has exactly these, and the logits after them.
 
         Returns the number of tokens that it had before, or None if interrupted.
         """
+        if self._kept and not self._start(tokens):
+            return None
         cache, known = self.cache, self.cache.tokens[: self.cache.n_tok].tolist()
         n_known = 0
         while n_known < min(len(known), len(tokens) - 1) and known[n_known] == tokens[n_known]:

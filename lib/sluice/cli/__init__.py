@@ -12,6 +12,7 @@ from .command import IGNORED, code_of, command, only_one, refuse, refuse_termina
 from .declared import argument, option
 from .options import (
     arithmetic_option,
+    cache_options,
     chat_options,
     check_text_options,
     context_option,
@@ -43,6 +44,7 @@ __all__ = [
     "OrNone",
     "argument",
     "arithmetic_option",
+    "cache_options",
     "chat_options",
     "check_text_options",
     "code_of",

@@ -494,6 +494,32 @@ def chat_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def cache_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --cache and --cache-bytes of prompts."""
+    for decorate in (
+        option(
+            "--cache-bytes",
+            type=click.IntRange(0),
+            metavar="N",
+            default=1 << 30,
+            show_default="1 GiB",
+            group="Cache",
+            help="Limit of DIR in bytes; the least recently used snapshots are deleted.",
+        ),
+        option(
+            "--cache",
+            "cache_dir",
+            metavar="DIR",
+            group="Cache",
+            help="Prompt cache: what the prompt shares with an earlier one in DIR is not processed"
+            " again; what will come again (of a conversation all before its last message) is"
+            " stored there.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def predict_option(what: str) -> Any:
     """Return the option -n, --n-predict, the limit of `what` in tokens."""
     return option(

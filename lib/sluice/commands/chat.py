@@ -8,9 +8,10 @@ from .. import cli
 from ..grammar import matcher
 from ..system import files as paths
 from ..tokenizer import vocabulary
-from ..chat import conversation, messages as message_files, template, terminal
+from ..chat import conversation, messages as message_files, renderings, template, terminal
 from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
+from ..generate import prompt_cache
 from ..generate.sampler import from_options
 from ..kvcache import capacity as capacities
 from ..limits import MAX_CAPACITY
@@ -58,6 +59,7 @@ import click
     group="Cache",
     help="Type of the KV cache: f32, f16 or q8_0.",
 )
+@cli.cache_options
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
@@ -81,6 +83,8 @@ def main(
     history: str | None,
     capacity: int | None,
     kv: str,
+    cache_dir: str | None,
+    cache_bytes: int,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
@@ -110,7 +114,8 @@ def main(
       If less than a quarter of the context is left for an answer, the oldest messages are dropped,
       up to the next one of the same role; the system message stays. A line on stderr reports that.
       A message that does not fit is an error: a line at a terminal, status 65 from a pipe. If the
-      last message of --messages is the user's, the model answers it first.
+      last message of --messages is the user's, the model answers it first. With --cache DIR, the
+      first prompt is processed from where it parts from what DIR has.
 
     EXIT STATUS
       0   end of stdin
@@ -141,6 +146,8 @@ def main(
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
+    kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
+    its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = Scratch(m.geometry(kv), capacities.limit(m.hparams.n_ctx, capacity), logits=True)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
@@ -154,6 +161,7 @@ def main(
         max_tokens,
         cli.say,
         interrupt,
+        kept,
     )
 
     def answer():

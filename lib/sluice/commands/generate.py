@@ -8,8 +8,8 @@ from .. import cli, stream
 from ..grammar import matcher
 from ..system import files
 from ..tokenizer import vocabulary
-from ..generate import generation
-from ..chat import conversation, template, terminal
+from ..generate import generation, prompt_cache
+from ..chat import conversation, renderings, template, terminal
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
 from ..limits import MAX_CAPACITY
@@ -63,6 +63,7 @@ import click
     show_default="that of -s, or f16",
     help="Type of the KV cache: f32, f16 or q8_0.",
 )
+@cli.cache_options
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
@@ -89,6 +90,8 @@ def main(
     out: str | None,
     capacity: int | None,
     kv: str | None,
+    cache_dir: str | None,
+    cache_bytes: int,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
@@ -126,6 +129,9 @@ def main(
       messages never becomes a control token; --special applies to plain prompts only. If
       $SOURCE_DATE_EPOCH is set, templates print its date.
 
+      With --cache DIR, as with prefill --cache, a prompt is processed from where it parts from what
+      DIR has; no byte of the output depends on that. -v prints reused=, the tokens that were there.
+
     EXIT STATUS
       0   success
       1   -n or the context cut the text before its grammar was complete
@@ -141,6 +147,7 @@ def main(
       generate -m m.gguf -n 20 --seed 1 'Once upon a time'
       generate -m m.gguf --temp 0 -g yesno.gbnf 'Is this spam?' - <prompt.txt
       generate -m m.gguf -n 20 -f prompt.txt
+      generate -m m.gguf -n 20 --cache cache -f prompt.txt
 
     SEE ALSO
       chat, classify, sample, decode
@@ -159,11 +166,15 @@ def main(
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     base = m.open_snapshot(snapshot) if snapshot else None
+    kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
+    stable = None
     if is_chat:
         messages = conversation.opening(system, path) + (
             [template.Message("user", data.decode("utf-8", "replace"))] if data else []
         )
-        tokens, _ = template.of(m.file, words, template_path, variables).tokens(messages)
+        its_template = template.of(m.file, words, template_path, variables)
+        its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
+        tokens, _, stable = its_template.prompt(messages)
     else:
         tokens = (
             words.encode(data, special=special, bos=False if base else None, prefix=not base)
@@ -172,7 +183,15 @@ def main(
         )
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     cache = generation.begin(
-        m, tokens, base, capacity, max_tokens, kv, os.path.dirname(out) if out else None
+        m,
+        tokens,
+        base,
+        capacity,
+        max_tokens,
+        kv,
+        os.path.dirname(out) if out else None,
+        kept=kept,
+        stable=stable,
     )
     n_prompt, prompt_end = cache.n_tok, time.monotonic()
     g = generation.Generation(
@@ -201,6 +220,7 @@ def main(
             end=g.reason,
             open=answer.n_open,
             seed=sampler.seed,
+            **({"reused": kept.n_known} if kept else {}),
             prompt_ms=1e3 * (prompt_end - began),
             ms=1e3 * (time.monotonic() - prompt_end),
         )

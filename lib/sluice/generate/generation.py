@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
     from typing import Any
 
+    from .prompt_cache import PromptCache
+
 
 class Generation:
     """Generates the tokens after those in `cache`, whose logits follow its last token.
@@ -137,6 +139,8 @@ def begin(
     kv: str | None = None,
     directory: str | None = None,
     name: str = "prompt",
+    kept: "PromptCache | None" = None,
+    stable: int | None = None,
 ) -> "Any":
     """Return a cache with the contents of `base` (a Snapshot or None) and `tokens` after it,
     and the logits.
@@ -144,6 +148,8 @@ def begin(
     The cache is a Scratch, or with `directory` a Snapshot there, to be sealed. Its size is
     `capacity`; without one that of `base` if there are no tokens, else the model's context. If
     `max_tokens` is known the size is no larger than prefill's, or than max_tokens need.
+    kept: a PromptCache, where the prompt's first tokens are looked for, and its first `stable`
+    (None: all) are kept. The cache may then be a Snapshot that is private to the process.
     DataError if the tokens do not fit, or if there are none.
     """
     n_base, limit = base.n_tok if base else 0, capacities.limit(model.hparams.n_ctx, capacity)
@@ -159,6 +165,19 @@ def begin(
     is_exact = capacity or not tokens or max_tokens is None
     rows = limit if is_exact else capacities.rows(n, limit, max_tokens or 0)
     geometry = base.geometry if base else model.geometry(kv or "f16")
+    if kept:
+        tokens = (base.tokens[:n_base].tolist() if base else []) + tokens
+        base, n_base = kept.find(
+            model, geometry, tokens, n if stable is None else stable, limit, base
+        )
+        tokens = tokens[n_base:]
+        if base:
+            base.n_tok = n_base
+        if base and directory is None and base.capacity >= rows:
+            base.capacity = rows
+            if tokens:
+                model.prefill(base, tokens)
+            return base
     if directory is None:
         cache: Any = Scratch(geometry, rows, logits=True)
     else:
