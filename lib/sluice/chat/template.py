@@ -112,15 +112,9 @@ class Template:
 
     def prompt(self, messages: "list[Message]", prompt: bool = True) -> "Prompt":
         """Tokenize a conversation as `tokens` does: a Prompt."""
-        segments = self.segments(messages, prompt)
-        shown = {i for kind, _, i in segments if kind == "message"}
-        dropped = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
-        starts: list[int] = []
-        tokens = self._join(segments, messages, starts)
-        last = next((n for n, s in enumerate(segments) if s[2] == len(messages) - 1), None)
-        return Prompt(tokens, dropped, len(tokens) if last is None else starts[last])
+        return self._prompt(self.segments(messages, prompt), messages)
 
-    def tokens_before(self, messages: "list[Message]", role: str) -> list[int]:
+    def before(self, messages: "list[Message]", role: str) -> "Prompt":
         """Tokenize `messages`, and the template's text before the next message, of role `role`."""
         segments = self.segments([*messages, Message(role, "x")], False)
         ends = [n for n, (_, _, i) in enumerate(segments) if i == len(messages)]
@@ -128,7 +122,36 @@ class Template:
             raise data_error(
                 self.name, f"does not print a last message of role {role} exactly once"
             )
-        return self._join(segments[: ends[0]], messages)
+        return self._prompt(segments[: ends[0]], messages)
+
+    def continuing(self, messages: "list[Message]") -> "Prompt":
+        """Tokenize `messages` up to the end of the last one's text, which the model goes on with.
+
+        White space at its end stays even if the template drops it there. DataError if the template
+        does not print the message.
+        """
+        last = len(messages) - 1
+        segments = self.segments(messages, False)
+        places = [n for n, (_, _, i) in enumerate(segments) if i == last]
+        if not places:
+            raise data_error(self.name, "does not print the last message, which is to go on")
+        segments = segments[: places[-1] + 1]
+        content, text = messages[last].content, segments[-1][1]
+        if content.strip() == text.strip():  # else the template took a part of it, such as thoughts
+            text = text.rstrip() + content[len(content.rstrip()) :]
+            segments[-1] = ("message", text, last)
+            if messages[last].tokens is not None:
+                messages = [*messages[:last], Message("", text, messages[last].tokens)]
+        return self._prompt(segments, messages)
+
+    def _prompt(self, segments, messages):
+        """Return the Prompt of `segments`."""
+        shown = {i for kind, _, i in segments if kind == "message"}
+        dropped = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
+        starts: list[int] = []
+        tokens = self._join(segments, messages, starts)
+        last = next((n for n, s in enumerate(segments) if s[2] == len(messages) - 1), None)
+        return Prompt(tokens, dropped, len(tokens) if last is None else starts[last])
 
     def segments(
         self, messages: "list[Message]", prompt: bool = True

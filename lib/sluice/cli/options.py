@@ -520,6 +520,23 @@ def cache_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+continue_option = option(
+    "--continue",
+    "goes_on",
+    is_flag=True,
+    group="Chat",
+    help="Go on with the last message, which must be the model's, instead of a new one.",
+)
+shift_option = option(
+    "--shift",
+    is_flag=True,
+    group="Chat",
+    show_default="an answer stops there",
+    help="Where the context is full within an answer, go on without the oldest messages; the others"
+    " are processed anew.",
+)
+
+
 def predict_option(what: str) -> Any:
     """Return the option -n, --n-predict, the limit of `what` in tokens."""
     return option(

@@ -12,6 +12,8 @@ from ..generate import generation, prompt_cache
 from ..chat import conversation, renderings, template, terminal
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
+from ..kvcache import capacity as capacities
+from ..kvcache.scratch import Scratch
 from ..limits import MAX_CAPACITY
 from ..cli import sampling
 import click
@@ -42,6 +44,8 @@ import click
     help="The prompt is a user message, formatted by the model's chat template.",
 )
 @cli.chat_options
+@cli.continue_option
+@cli.shift_option
 @cli.predict_option("the text")
 @cli.stop_option
 @cli.grammar_options
@@ -83,6 +87,8 @@ def main(
     path: str | None,
     template_path: str | None,
     variables: dict[str, Any],
+    goes_on: bool,
+    shift: bool,
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
@@ -132,6 +138,10 @@ def main(
       With --cache DIR, as with prefill --cache, a prompt is processed from where it parts from what
       DIR has; no byte of the output depends on that. -v prints reused=, the tokens that were there.
 
+      --continue prints what follows the last message, which must be the assistant's. With --shift
+      the oldest messages are dropped if the context is too small for the conversation, or becomes
+      so while the text is generated.
+
     EXIT STATUS
       0   success
       1   -n or the context cut the text before its grammar was complete
@@ -159,6 +169,12 @@ def main(
         raise click.UsageError(
             "-s and --special: not with --chat, --system, --messages or --template"
         )
+    if (goes_on or shift) and not is_chat:
+        raise click.UsageError("--continue and --shift need a conversation (see --messages)")
+    if goes_on and (prompt or not path):
+        raise click.UsageError("--continue goes on with the last of --messages; omit PROMPT")
+    if shift and (out or echo):
+        raise click.UsageError("--shift: not with -o or --echo, since the prompt changes")
     if out:
         files.check_target(out, model, vocab_file)
     rules = matcher.of_options(grammar_path, grammar_text)
@@ -167,14 +183,22 @@ def main(
     words = vocabulary.Vocab(m.file)
     base = m.open_snapshot(snapshot) if snapshot else None
     kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
-    stable = None
+    stable, own = None, []
     if is_chat:
         messages = conversation.opening(system, path) + (
             [template.Message("user", data.decode("utf-8", "replace"))] if data else []
         )
         its_template = template.of(m.file, words, template_path, variables)
         its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
-        tokens, _, stable = its_template.prompt(messages)
+        if goes_on:
+            conversation.check_goes_on(messages, "assistant", path)
+        if shift:
+            tokens = []
+        elif goes_on:
+            tokens, _, stable = its_template.continuing(messages)
+            own = tokens[stable:]
+        else:
+            tokens, _, stable = its_template.prompt(messages)
     else:
         tokens = (
             words.encode(data, special=special, bos=False if base else None, prefix=not base)
@@ -182,6 +206,23 @@ def main(
             else []
         )
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
+    if shift:
+        limit = capacities.limit(m.hparams.n_ctx, capacity)
+        talk = conversation.Conversation(
+            *(m, words, its_template, Scratch(m.geometry(kv or "f16"), limit, logits=True)),
+            *(messages, "assistant", max_tokens, cli.say),
+            kept=kept,
+            shift=True,
+        )
+        for part in talk.answer(sampler, rules, [os.fsencode(stop) for stop in stops], goes_on):
+            terminal.show(part)
+        terminal.show(b"\n" if os.isatty(1) else b"")
+        m.file.check_unchanged()
+        if verbose:
+            cli.report(**talk.statistics(), seed=sampler.seed)
+        if talk.n_cut:
+            raise click.exceptions.Exit(1)
+        return
     cache = generation.begin(
         m,
         tokens,
@@ -200,9 +241,9 @@ def main(
     answer = generation.Answer(
         words,
         [os.fsencode(stop) for stop in stops],
-        cache.tokens[:n_prompt].tolist() if echo else (),
+        cache.tokens[:n_prompt].tolist() if echo else own,
     )
-    terminal.show(answer.echo)
+    terminal.show(answer.echo if echo else b"")
     n_tokens = 0
     for n_tokens, token in enumerate(g.tokens(max_tokens), 1):
         terminal.show(answer.add(token))

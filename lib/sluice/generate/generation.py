@@ -8,6 +8,7 @@ Records pass from one step to the next as they do through the pipes, so every to
 and end equals the pipeline's.
 """
 
+from .. import stream
 from ..faults import data_error
 from ..grammar import matcher as grammar
 from ..kvcache import capacity as capacities
@@ -30,9 +31,13 @@ class Generation:
     eog: tokens that end the text. matcher: a new grammar.Matcher, or None. keep: every token,
     also the last one, enters the cache with its logits, so that the cache can be sealed or
     continued.
+
+    is_full: whether the text ended since the cache has no place for the token that was chosen last.
+    After the cache was filled anew, with this token, `tokens` may be called again.
     """
 
     reason: str | None
+    is_full: bool
     _chosen: "Any"
     _pos: int | None
 
@@ -47,18 +52,21 @@ class Generation:
     ) -> None:
         self.cache, self.sampler, self.matcher, self.keep = cache, sampler, matcher, keep
         self.reason, self._chosen, self._pos, self._at_limit = None, None, None, False
+        self.is_full = False
         self._decoder = Decoder(model, cache, eog, keep)
 
     def tokens(self, max_tokens: int | None = None) -> "Iterator[int]":
         """Yield the tokens as they are chosen, at most `max_tokens`. DataError as in
         grammar-filter and sample.
         """
-        records = self._decoder.records(self._chosen_tokens())
+        self.reason, self.is_full, self._at_limit = None, False, False
+        prev = -1 if self._chosen is None else self._chosen
+        records = self._decoder.records(self._chosen_tokens(), prev)
         if self.matcher:
             records = grammar.filter_records(records, self.matcher, "the model's answer")
         for n, record in enumerate(records, 1):
             if record.kind == b"E":
-                self.reason = record.end_before()
+                self.reason, self.is_full = record.end_before(), bool(record.flags & stream.FULL)
                 return
             self._chosen = self.sampler.choose(record, name="the model's answer")[0]
             self._pos = record.pos

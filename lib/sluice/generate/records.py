@@ -39,17 +39,20 @@ class Decoder:
             self._picked, self._some = ffi.new("int32_t[]", rows), ffi.new("float[]", len(rows))
         self._values = None  # logits of `rows`, if they are not in the cache
 
-    def records(self, chosen: "Iterable[tuple[int, bool]]") -> "Iterator[stream.Record]":
+    def records(
+        self, chosen: "Iterable[tuple[int, bool]]", prev: int = -1
+    ) -> "Iterator[stream.Record]":
         """Yield a stream.Record of logits for the tokens in the cache, one after each
         further token, then E.
 
         chosen: iterator of (token, is_needed), advanced after each record: the token chosen
         from the record, and whether the logits after that token are needed. If not, the
-        next record has the logits of the one before it, but its own header and flags. The E
+        next record has the logits of the one before it, but its own header and flags. prev: that
+        of the first record, -1 unless a text goes on in a cache that was filled anew. The E
         record is flagged FULL if the cache has no free position for the last token.
         DataError if logits are not finite.
         """
-        pos, prev, flags = self.cache.n_tok, -1, 0
+        pos, flags = self.cache.n_tok, 0
         yield self._record(pos, prev)
         for token, is_needed in chosen:
             ends = token in self._eog
