@@ -22,20 +22,22 @@ if TYPE_CHECKING:
 SUFFIX = ".rendering"
 MAX_FILES = 1024
 MAX_BYTES = 1 << 20  # of one; a longer conversation is rendered each time
+MAX_HERE = 64  # that a process keeps
 FORM = 1  # of what renderer.py makes of a request: another number, other files
 
 
 class Renderings:
-    """The renderings in `directory`, which exists and can be trusted."""
+    """The renderings in `directory`, which exists and can be trusted; None: in this process."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str | None) -> None:
         self._directory = directory
+        self._here: dict[str, tuple[list[str], list[str]]] = {}
 
     def get(self, shape: "Any") -> "tuple[list[str], list[str]] | None":
         """Return (placeholders, texts) of `shape`, or None if there are none, or not whole."""
         path = self._path(shape)
-        if path is None:
-            return None
+        if path is None or path in self._here or self._directory is None:
+            return self._here.get(path or "")
         try:
             fd = files.open_trusted(path)
         except (OSError, Error):
@@ -51,6 +53,10 @@ class Renderings:
         """Keep `rendering` as that of `shape`. A file that cannot be written is none."""
         data, path = json.dumps(rendering).encode(), self._path(shape)
         if path is None or len(data) > MAX_BYTES - 65:
+            return
+        if len(self._here) < MAX_HERE:
+            self._here[path] = rendering
+        if self._directory is None:
             return
         try:
             fd, name = files.nameless(self._directory)
@@ -74,4 +80,4 @@ class Renderings:
         except RecursionError:  # a variable is nested too deeply: the renderer says so
             return None
         digest = hashlib.sha256(data).hexdigest()
-        return os.path.join(self._directory, digest[:32] + SUFFIX)
+        return os.path.join(self._directory or "", digest[:32] + SUFFIX)

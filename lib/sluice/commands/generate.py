@@ -1,14 +1,15 @@
 """generate: generate text from a prompt, in one process."""
 
+import functools
 import os
 import time
 from typing import Any
 
-from .. import cli, stream
+from .. import cli, faults, stream
 from ..grammar import matcher
 from ..system import files
 from ..tokenizer import vocabulary
-from ..generate import generation, prompt_cache
+from ..generate import batch, generation, prompt_cache, requests
 from ..chat import conversation, renderings, template, terminal
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
@@ -16,6 +17,7 @@ from ..kvcache import capacity as capacities
 from ..kvcache.scratch import Scratch
 from ..limits import MAX_CAPACITY
 from ..cli import sampling
+from ..cli.keys import Keys
 import click
 
 
@@ -46,6 +48,22 @@ import click
 @cli.chat_options
 @cli.continue_option
 @cli.shift_option
+@cli.option(
+    "--jsonl",
+    is_flag=True,
+    group="Many texts",
+    help="Read a request per line: an object with id, prompt or messages, and options of its own"
+    " such as max_tokens; print an object with text for each.",
+)
+@cli.option(
+    "--parallel",
+    "n_parallel",
+    type=click.IntRange(1, 64),
+    default=16,
+    metavar="N",
+    group="Many texts",
+    help="Texts of --jsonl generated together; affects speed and memory only.",
+)
 @cli.predict_option("the text")
 @cli.stop_option
 @cli.grammar_options
@@ -89,6 +107,8 @@ def main(
     variables: dict[str, Any],
     goes_on: bool,
     shift: bool,
+    jsonl: bool,
+    n_parallel: int,
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
@@ -110,6 +130,7 @@ def main(
       generate -m MODEL [OPTIONS] [PROMPT]...
       generate -m MODEL [OPTIONS] <prompt
       generate -m MODEL [OPTIONS] -f FILE
+      generate -m MODEL [OPTIONS] --jsonl <requests
 
     DESCRIPTION
       The prompt is the arguments joined by spaces; the argument "-" stands for the text on stdin,
@@ -138,6 +159,12 @@ def main(
       With --cache DIR, as with prefill --cache, a prompt is processed from where it parts from what
       DIR has; no byte of the output depends on that. -v prints reused=, the tokens that were there.
 
+      With --jsonl each line of stdin is an object, with id (optional), prompt or messages (a list
+      like that of --messages), system, "continue": true, grammar (GBNF), and options such as
+      max_tokens, seed, stop or top_k, which hold for this text instead of the command's. An object
+      for each is printed in the same order: id, text, end, tokens, prompt_tokens and seed, or
+      error. Up to --parallel texts are generated together; each is the one that it is alone.
+
       --continue prints what follows the last message, which must be the assistant's. With --shift
       the oldest messages are dropped if the context is too small for the conversation, or becomes
       so while the text is generated.
@@ -146,7 +173,8 @@ def main(
       0   success
       1   -n or the context cut the text before its grammar was complete
       64  usage error
-      65  invalid model, snapshot, grammar, messages or template
+      65  invalid model, snapshot, grammar, messages or template; invalid requests, and the others
+          were answered
       66  no such file
       69  unsupported model or arithmetic; no chat template
       73  cannot create FILE
@@ -158,6 +186,7 @@ def main(
       generate -m m.gguf --temp 0 -g yesno.gbnf 'Is this spam?' - <prompt.txt
       generate -m m.gguf -n 20 -f prompt.txt
       generate -m m.gguf -n 20 --cache cache -f prompt.txt
+      echo '{"prompt": "Once", "seed": 1}' | generate -m m.gguf -n 20 --jsonl
 
     SEE ALSO
       chat, classify, sample, decode
@@ -169,6 +198,10 @@ def main(
         raise click.UsageError(
             "-s and --special: not with --chat, --system, --messages or --template"
         )
+    if jsonl and (prompt or path or snapshot or out or echo or goes_on or shift):
+        raise click.UsageError(
+            "--jsonl: not with PROMPT, --messages, -s, -o, --echo, --continue or --shift"
+        )
     if (goes_on or shift) and not is_chat:
         raise click.UsageError("--continue and --shift need a conversation (see --messages)")
     if goes_on and (prompt or not path):
@@ -178,6 +211,13 @@ def main(
     if out:
         files.check_target(out, model, vocab_file)
     rules = matcher.of_options(grammar_path, grammar_text)
+    if jsonl:
+        ready = Model(model, threads, arithmetic, vocab_file, huge_pages)
+        kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
+        return answer_lines(
+            *(ready, rules, capacity, kv or "f16", kept, n_parallel, is_chat, special, system),
+            *(template_path, variables, verbose),
+        )
     data = text_of(prompt, is_chat) if prompt or not (snapshot or path) else b""
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
@@ -276,3 +316,60 @@ def text_of(prompt: tuple[str, ...], is_chat: bool) -> bytes:
         data = stream.read_text(0)
         data = data.removesuffix(b"\n") if is_chat else data
     return b" ".join(data if word == "-" else os.fsencode(word) for word in prompt or ["-"])
+
+
+def answer_lines(
+    m: Model,
+    rules: matcher.Grammar | None,
+    capacity: int | None,
+    kv: str,
+    kept: prompt_cache.PromptCache | None,
+    n_parallel: int,
+    is_chat: bool,
+    special: bool,
+    system: str | None,
+    template_path: str | None,
+    variables: dict[str, Any],
+    verbose: bool,
+) -> None:
+    """Answer the requests of --jsonl on stdin. Raises DataError at the end if some were wrong, and
+    Exit(1) if a text was cut before its grammar was complete.
+    """
+    began, words = time.monotonic(), vocabulary.Vocab(m.file)
+    keys = Keys(click.get_current_context(), ("max_tokens", "stops", "grammar_text"))
+
+    @functools.cache
+    def its_template() -> template.Template:
+        found = template.of(m.file, words, template_path, variables)
+        found.renderings = renderings.Renderings(kept.directory if kept else None)
+        return found
+
+    texts = batch.Batch(m, words, n_parallel, capacity, kv, kept)
+    arriving = requests.Arriving(
+        0,
+        requests.Requests(
+            *(m, words, {**keys.defaults(), "grammar_text": None}, keys.convert, its_template),
+            *(texts.limit, rules, is_chat, special, system),
+        ),
+        functools.partial(stream.write_all, 1),
+        4 * n_parallel,
+    )
+    n_tokens = 0
+    for text in batch.run(texts, arriving, 2 * n_parallel):
+        n_tokens += text.n_tokens
+        arriving.ended(text)
+    m.file.check_unchanged()
+    if verbose:
+        cli.report(
+            requests=arriving.n,
+            tokens=n_tokens,
+            reused=texts.n_reused,
+            ms=1e3 * (time.monotonic() - began),
+        )
+    if arriving.n_bad:
+        raise faults.data_error(
+            "standard input",
+            f'{arriving.n_bad} of {arriving.n} requests have no text; their objects have "error"',
+        )
+    if arriving.n_cut:
+        raise click.exceptions.Exit(1)

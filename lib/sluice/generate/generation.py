@@ -32,6 +32,7 @@ class Generation:
     also the last one, enters the cache with its logits, so that the cache can be sealed or
     continued.
 
+    decoder: reads the tokens (records.Decoder).
     is_full: whether the text ended since the cache has no place for the token that was chosen last.
     After the cache was filled anew, with this token, `tokens` may be called again.
     """
@@ -53,7 +54,7 @@ class Generation:
         self.cache, self.sampler, self.matcher, self.keep = cache, sampler, matcher, keep
         self.reason, self._chosen, self._pos, self._at_limit = None, None, None, False
         self.is_full = False
-        self._decoder = Decoder(model, cache, eog, keep)
+        self.decoder = Decoder(model, cache, eog, keep)
 
     def tokens(self, max_tokens: int | None = None) -> "Iterator[int]":
         """Yield the tokens as they are chosen, at most `max_tokens`. DataError as in
@@ -61,7 +62,7 @@ class Generation:
         """
         self.reason, self.is_full, self._at_limit = None, False, False
         prev = -1 if self._chosen is None else self._chosen
-        records = self._decoder.records(self._chosen_tokens(), prev)
+        records = self.decoder.records(self._chosen_tokens(), prev)
         if self.matcher:
             records = grammar.filter_records(records, self.matcher, "the model's answer")
         for n, record in enumerate(records, 1):
@@ -82,7 +83,7 @@ class Generation:
         """End after the token that was yielded last, for `reason`: a stop string was found."""
         self.reason = reason
         if self.keep and self._pos == self.cache.n_tok < self.cache.capacity:
-            self._decoder.read(self._chosen)
+            self.decoder.read(self._chosen)
 
     def _chosen_tokens(self):
         while True:
@@ -138,6 +139,16 @@ class Answer:
         return data[: len(data) - n]
 
 
+def n_rows(n_tok: int, limit: int, capacity: int | None, max_tokens: int | None) -> int:
+    """Return the capacity of a new cache for a prompt of `n_tok` tokens and the text after it.
+
+    limit: maximum number of tokens. capacity: the value of --ctx-size, or None.
+    """
+    if capacity or max_tokens is None:
+        return limit
+    return capacities.rows(n_tok, limit, max_tokens)
+
+
 def begin(
     model: "Any",
     tokens: list[int],
@@ -170,8 +181,7 @@ def begin(
         raise data_error(name, f"{n} tokens, more than {limit}{capacities.remedy(limit, capacity)}")
     if base and kv and model.geometry(kv) != base.geometry:
         raise data_error("the snapshot", f"its keys and values are not {kv} (see --kv)")
-    is_exact = capacity or not tokens or max_tokens is None
-    rows = limit if is_exact else capacities.rows(n, limit, max_tokens or 0)
+    rows = limit if not tokens else n_rows(n, limit, capacity, max_tokens)
     geometry = base.geometry if base else model.geometry(kv or "f16")
     if kept:
         tokens = (base.tokens[:n_base].tolist() if base else []) + tokens

@@ -37,6 +37,10 @@ class Decoder:
         self._picked = self._some = None  # `rows` for C, and the array of their logits
         if rows and not keep:
             self._picked, self._some = ffi.new("int32_t[]", rows), ffi.new("float[]", len(rows))
+        # tokens whose logits were computed ahead, and how many of them came
+        self._ahead: list[int] = []
+        self._ahead_logits: Any = None
+        self._n_taken = 0
         self._values = None  # logits of `rows`, if they are not in the cache
 
     def records(
@@ -52,7 +56,7 @@ class Decoder:
         record is flagged FULL if the cache has no free position for the last token.
         DataError if logits are not finite.
         """
-        pos, flags = self.cache.n_tok, 0
+        pos, flags, self._ahead, self._n_taken = self.cache.n_tok, 0, [], 0
         yield self._record(pos, prev)
         for token, is_needed in chosen:
             ends = token in self._eog
@@ -69,10 +73,36 @@ class Decoder:
         yield stream.Record(b"E", flags, pos, prev, b"")
 
     def read(self, token: int) -> None:
-        """Append `token` to the cache, and compute the logits after it."""
+        """Append `token` to the cache, and compute the logits after it, unless that was done."""
+        if self._take(token):
+            return
         _, x = self.model.extend(self.cache, [token], f=self._forward)
         self._values = self._some
         self.model.head(self._forward, x, self._some or self.cache.logits, self._picked)
+
+    def needs(self, token: int) -> bool:
+        """Whether the logits after `token`, the next one, can be computed for `serve`."""
+        return token not in self._eog and self.cache.n_tok < self.cache.capacity
+
+    def serve(self, tokens: list[int], logits: "Any") -> None:
+        """Give the logits (float *, [len(tokens)][n_vocab]) after each of `tokens`, perhaps the
+        next ones. Their keys and values are in the cache already, behind its own tokens. Valid
+        until a token that is read is another one.
+        """
+        self._ahead, self._ahead_logits, self._n_taken = tokens, logits, 0
+
+    def _take(self, token):
+        """Append `token` if it was served. Returns whether it was."""
+        i = self._n_taken
+        if i == len(self._ahead) or self._ahead[i] != token:
+            self._ahead, self._n_taken = [], 0
+            return False
+        n_vocab, cache = self.model.hparams.n_vocab, self.cache
+        ffi.memmove(cache.logits, self._ahead_logits + i * n_vocab, 4 * n_vocab)
+        cache.tokens[cache.n_tok] = token
+        cache.n_tok += 1
+        self._n_taken, self._values = i + 1, None
+        return True
 
     def _record(self, pos, prev):
         logits = self.cache.logits
