@@ -12,6 +12,7 @@ from ..chat import messages as conversations
 from ..chat import template as chat_template
 from ..generate import generation as engine
 from ..generate.sampler import Sampler, biases
+from ..generate.speculation import Speculation
 from ..grammar.matcher import Grammar, Matcher
 from ..kernels import ffi
 from ..kvcache.format import KV_TYPES
@@ -217,7 +218,9 @@ class Model(Closable):
             )
             cache = engine.begin(self._model, tokens, None, context_size, max_tokens, kv)
             matcher = Matcher(rules, self._vocab) if rules else None
-            steps = engine.Generation(self._model, cache, sampler, self._vocab.eog, matcher)
+            steps = engine.Generation(
+                self._model, cache, sampler, self._vocab.eog, matcher, speculation=Speculation()
+            )
             text = engine.Answer(self._vocab, [as_bytes(s) for s in stops])
         return Generation(self._model.file, steps, text, max_tokens, seed, len(tokens))
 

@@ -12,6 +12,7 @@ import time
 from ..faults import BAD_DATA, Error, data_error
 from ..generate.generation import Answer, Generation
 from ..generate.prompt_cache import Interrupted
+from ..generate.speculation import Speculation
 from ..grammar.matcher import Matcher
 from ..model.forward import Forward
 from ..model.model import CHUNK
@@ -67,6 +68,7 @@ class Conversation:
     report: called with a message if messages are dropped.
     interrupted: called between tokens and batches of the prompt; True stops.
     kept: a PromptCache, where the first prompt's begin is looked for and kept, or None.
+    speculate: called with the seconds that a prompt took; returns the Speculation for its answer.
     """
 
     def __init__(
@@ -82,11 +84,12 @@ class Conversation:
         interrupted: "Callable[[], bool]" = lambda: False,
         kept: "PromptCache | None" = None,
         shift: bool = False,
+        speculate: "Callable[[float], Speculation | None]" = Speculation.of_prompt,
     ) -> None:
         self.model, self.vocab, self.cache = model, vocab, cache
         self.messages, self.speaker, self.max_tokens = messages, speaker, max_tokens
         self._report, self._interrupted = report, interrupted
-        self._kept, self._shift = kept, shift
+        self._kept, self._shift, self._speculate = kept, shift, speculate
         self._window = Window(its_template, cache.capacity, speaker, report)
         self._is_whole = False  # whether the logits in the cache are those after its tokens
         self.author = "user" if speaker == "assistant" else "assistant"
@@ -121,7 +124,10 @@ class Conversation:
             return
         answer_began = time.monotonic()
         matcher = Matcher(rules, self.vocab) if rules else None
-        generation = Generation(self.model, self.cache, sampler, self.vocab.eog, matcher)
+        speculation = self._speculate(answer_began - began)
+        generation = Generation(
+            *(self.model, self.cache, sampler, self.vocab.eog, matcher, False, speculation)
+        )
         own = prompt.tokens[prompt.stable :] if before else []  # tokens of the message that goes on
         answer, chosen, parts = Answer(self.vocab, stops, own), [], []
         reason: str | None = "stop"
@@ -164,6 +170,8 @@ class Conversation:
                 "end": reason,
                 "open": answer.n_open,
                 "shifts": n_shifts,
+                "guessed": speculation.n_guessed if speculation else 0,
+                "right": speculation.n_right if speculation else 0,
             }
             self.n_cut += reason == "cut"
 
@@ -242,6 +250,8 @@ class Conversation:
             "tokens": f["tokens"],
             "end": f["end"],
             "open": f["open"],
+            "guessed": f["guessed"],
+            "right": f["right"],
             "reused": f["prompt"] - f["new"],
             "shifts": f["shifts"],
             "prompt_ms": 1e3 * f["prompt_s"],

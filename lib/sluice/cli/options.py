@@ -537,6 +537,30 @@ shift_option = option(
 )
 
 
+def speculation_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --draft and --no-lookup."""
+    for decorate in (
+        option(
+            "--no-lookup",
+            is_flag=True,
+            group="Speculation",
+            help="Do not guess that the text goes on as it did where its last words stood before."
+            " Affects speed only.",
+        ),
+        option(
+            "--draft",
+            "draft_path",
+            metavar="MODEL",
+            files=("gguf",),
+            group="Speculation",
+            help="A smaller model with the same vocabulary, which guesses tokens; the model checks"
+            " several at once. Affects speed only.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def predict_option(what: str) -> Any:
     """Return the option -n, --n-predict, the limit of `what` in tokens."""
     return option(

@@ -12,8 +12,9 @@ from ..chat import conversation, messages as message_files, renderings, template
 from ..chat import talk as talk_files
 from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
-from ..generate import prompt_cache
+from ..generate import draft, prompt_cache
 from ..generate.sampler import from_options
+from ..generate.speculation import Speculation
 from ..kvcache import capacity as capacities
 from ..limits import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
@@ -73,6 +74,7 @@ import click
     help="Type of the KV cache: f32, f16 or q8_0.",
 )
 @cli.cache_options
+@cli.speculation_options
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
@@ -101,6 +103,8 @@ def main(
     kv: str,
     cache_dir: str | None,
     cache_bytes: int,
+    draft_path: str | None,
+    no_lookup: bool,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
@@ -173,6 +177,12 @@ def main(
     kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
     its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
+    own_draft = None
+    if draft_path:
+        small = Model(draft_path, threads, arithmetic, vocab_file, huge_pages)
+        draft.check(small, words, vocabulary.Vocab(small.file), m)
+        its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)
+        own_draft = draft.Draft(small, its_sampler)
     n_rows = capacities.limit(m.hparams.n_ctx, capacity)
     cache: Scratch | Snapshot
     if talk_path:
@@ -196,6 +206,7 @@ def main(
         interrupt,
         kept,
         shift,
+        lambda seconds: Speculation(own_draft, seconds, not no_lookup),
     )
 
     def answer(goes_on=False):

@@ -9,10 +9,11 @@ from .. import cli, faults, stream
 from ..grammar import matcher
 from ..system import files
 from ..tokenizer import vocabulary
-from ..generate import batch, generation, prompt_cache, requests
+from ..generate import batch, draft, generation, prompt_cache, requests
 from ..chat import conversation, renderings, template, terminal
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
+from ..generate.speculation import Speculation
 from ..kvcache import capacity as capacities
 from ..kvcache.scratch import Scratch
 from ..limits import MAX_CAPACITY
@@ -86,6 +87,7 @@ import click
     help="Type of the KV cache: f32, f16 or q8_0.",
 )
 @cli.cache_options
+@cli.speculation_options
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
@@ -118,6 +120,8 @@ def main(
     kv: str | None,
     cache_dir: str | None,
     cache_bytes: int,
+    draft_path: str | None,
+    no_lookup: bool,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
@@ -246,6 +250,12 @@ def main(
             else []
         )
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
+    own_draft = None
+    if draft_path:
+        small = Model(draft_path, threads, arithmetic, vocab_file, huge_pages)
+        draft.check(small, words, vocabulary.Vocab(small.file), m)
+        its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)
+        own_draft = draft.Draft(small, its_sampler)
     if shift:
         limit = capacities.limit(m.hparams.n_ctx, capacity)
         talk = conversation.Conversation(
@@ -253,6 +263,7 @@ def main(
             *(messages, "assistant", max_tokens, cli.say),
             kept=kept,
             shift=True,
+            speculate=lambda seconds: Speculation(own_draft, seconds, not no_lookup),
         )
         for part in talk.answer(sampler, rules, [os.fsencode(stop) for stop in stops], goes_on):
             terminal.show(part)
@@ -275,8 +286,10 @@ def main(
         stable=stable,
     )
     n_prompt, prompt_end = cache.n_tok, time.monotonic()
+    speculation = Speculation(own_draft, prompt_end - began, not no_lookup)
     g = generation.Generation(
-        m, cache, sampler, words.eog, matcher.Matcher(rules, words) if rules else None, bool(out)
+        *(m, cache, sampler, words.eog, matcher.Matcher(rules, words) if rules else None),
+        *(bool(out), speculation),
     )
     answer = generation.Answer(
         words,
@@ -301,6 +314,8 @@ def main(
             end=g.reason,
             open=answer.n_open,
             seed=sampler.seed,
+            guessed=speculation.n_guessed,
+            right=speculation.n_right,
             **({"reused": kept.n_known} if kept else {}),
             prompt_ms=1e3 * (prompt_end - began),
             ms=1e3 * (time.monotonic() - prompt_end),

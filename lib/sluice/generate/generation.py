@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .prompt_cache import PromptCache
+    from .speculation import Speculation
 
 
 class Generation:
@@ -30,7 +31,7 @@ class Generation:
 
     eog: tokens that end the text. matcher: a new grammar.Matcher, or None. keep: every token,
     also the last one, enters the cache with its logits, so that the cache can be sealed or
-    continued.
+    continued. speculation: guesses tokens, or None.
 
     decoder: reads the tokens (records.Decoder).
     is_full: whether the text ended since the cache has no place for the token that was chosen last.
@@ -50,11 +51,12 @@ class Generation:
         eog: "Container[int]",
         matcher: "Any" = None,
         keep: bool = False,
+        speculation: "Speculation | None" = None,
     ) -> None:
         self.cache, self.sampler, self.matcher, self.keep = cache, sampler, matcher, keep
         self.reason, self._chosen, self._pos, self._at_limit = None, None, None, False
         self.is_full = False
-        self.decoder = Decoder(model, cache, eog, keep)
+        self.decoder = Decoder(model, cache, eog, keep, None, speculation)
 
     def tokens(self, max_tokens: int | None = None) -> "Iterator[int]":
         """Yield the tokens as they are chosen, at most `max_tokens`. DataError as in
@@ -72,6 +74,8 @@ class Generation:
             self._chosen = self.sampler.choose(record, name="the model's answer")[0]
             self._pos = record.pos
             self.reason = record.end_after(n == max_tokens)
+            # behind the last token there are no logits, unless they are kept
+            self.decoder.n_left = None if max_tokens is None else max_tokens - n - (not self.keep)
             yield self._chosen
             if n == max_tokens and not self.reason:
                 self._at_limit = True
@@ -81,7 +85,7 @@ class Generation:
 
     def finish(self, reason: str) -> None:
         """End after the token that was yielded last, for `reason`: a stop string was found."""
-        self.reason = reason
+        self.reason, self.decoder.n_left = reason, 0
         if self.keep and self._pos == self.cache.n_tok < self.cache.capacity:
             self.decoder.read(self._chosen)
 

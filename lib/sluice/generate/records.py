@@ -3,7 +3,10 @@
 `decode` runs it on the tokens of a stream, generation.Generation on the tokens it samples.
 """
 
+import time
+
 from .. import stream
+from ..faults import Error
 from ..kernels import ffi
 from ..model.forward import Forward
 
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..model.model import Model
+    from .speculation import Speculation
 
 
 class Decoder:
@@ -21,7 +25,9 @@ class Decoder:
     model: model.Model. cache: a Snapshot or Scratch with logits; each token is appended to it.
     eog: tokens that end the text. keep: the cache will be saved or continued, so every token
     enters it with all logits. rows: ascending tokens; only their logits are computed, as C
-    records. None: all, as L records.
+    records. None: all, as L records. speculation: guesses the next tokens, or None.
+
+    n_left: how many tokens may follow the one that is read next; None: no limit. May be set.
     """
 
     def __init__(
@@ -31,6 +37,7 @@ class Decoder:
         eog: "Container[int]",
         keep: bool = False,
         rows: list[int] | None = None,
+        speculation: "Speculation | None" = None,
     ) -> None:
         self.model, self.cache, self.keep = model, cache, keep
         self._eog, self._rows, self._forward = eog, rows, Forward(model.hparams, cache)
@@ -41,6 +48,9 @@ class Decoder:
         self._ahead: list[int] = []
         self._ahead_logits: Any = None
         self._n_taken = 0
+        self._speculation = None if rows else speculation
+        self._wide: Forward | None = None  # for passes with guesses
+        self.n_left: int | None = None
         self._values = None  # logits of `rows`, if they are not in the cache
 
     def records(
@@ -74,11 +84,42 @@ class Decoder:
 
     def read(self, token: int) -> None:
         """Append `token` to the cache, and compute the logits after it, unless that was done."""
-        if self._take(token):
+        if self._take(token) or self._read_ahead(token):
             return
+        began = time.perf_counter()
         _, x = self.model.extend(self.cache, [token], f=self._forward)
         self._values = self._some
         self.model.head(self._forward, x, self._some or self.cache.logits, self._picked)
+        if self._speculation:
+            self._speculation.took(0, time.perf_counter() - began)
+
+    def _read_ahead(self, token):
+        """Append `token` as `read` does, in one pass with guesses of the next ones. Returns whether
+        there were guesses.
+        """
+        if not self._speculation:
+            return False
+        cache, m = self.cache, self.model
+        room = cache.capacity - cache.n_tok - 1
+        if self.n_left is not None:
+            room = min(room, self.n_left)
+        guesses = self._speculation.guess(cache.tokens, cache.n_tok, token, room)
+        ends = next((i for i, guess in enumerate(guesses) if guess in self._eog), len(guesses))
+        guesses = guesses[:ends]  # nothing is read behind an end
+        if not guesses:
+            return False
+        if self._wide is None:
+            self._wide = Forward(m.hparams, cache)
+        began, tokens = time.perf_counter(), [token, *guesses]
+        cache.reserve(cache.n_tok + len(tokens))
+        x = m.forward(self._wide, tokens, cache.n_tok, len(tokens))
+        try:
+            y = m.head_rows(self._wide, x, 0, len(tokens))
+        except Error:  # a logit that is not finite, perhaps of a guess
+            return False
+        self.serve(tokens, y.p)
+        self._speculation.took(len(guesses), time.perf_counter() - began)
+        return self._take(token)
 
     def needs(self, token: int) -> bool:
         """Whether the logits after `token`, the next one, can be computed for `serve`."""
@@ -98,6 +139,8 @@ class Decoder:
             self._ahead, self._n_taken = [], 0
             return False
         n_vocab, cache = self.model.hparams.n_vocab, self.cache
+        if self._speculation and i:
+            self._speculation.was_right(cache.tokens, cache.n_tok, token)
         ffi.memmove(cache.logits, self._ahead_logits + i * n_vocab, 4 * n_vocab)
         cache.tokens[cache.n_tok] = token
         cache.n_tok += 1
