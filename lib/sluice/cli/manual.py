@@ -41,6 +41,7 @@ GROUPS += (
     "Honest probabilities",
     "Calibration",
     "Cache",
+    "Speculation",
     "Server",
     "General",
 )  # in the order of the manual

@@ -137,6 +137,8 @@ def main(
       last message of --messages is the user's, the model answers it first. With --cache DIR, the
       first prompt is processed from where it parts from what DIR has.
 
+      As with generate, guessed tokens make answers faster, and change none (--no-lookup, --draft).
+
       With --talk FILE the conversation goes on with each run, as if it had been one: the model's
       state is in FILE.kv, and processing begins where the last run ended. --continue goes on with
       an answer that was cut.

@@ -169,6 +169,10 @@ def main(
       for each is printed in the same order: id, text, end, tokens, prompt_tokens and seed, or
       error. Up to --parallel texts are generated together; each is the one that it is alone.
 
+      Tokens are guessed, and several checked at once, if the text goes on as it did where its last
+      words stood before (see --no-lookup), or with --draft MODEL. Text, snapshot and random numbers
+      are those without guesses. -v prints guessed= and right=.
+
       --continue prints what follows the last message, which must be the assistant's. With --shift
       the oldest messages are dropped if the context is too small for the conversation, or becomes
       so while the text is generated.

@@ -14,8 +14,9 @@ a matter of time, which is measured:
   shows whether the match was right about it; it is kept by the length of the match.
 - k guesses give (1 - p^(k+1)) / (1 - p) tokens on average. The k that gives most per time is taken,
   if it gives MARGIN times what single tokens give.
-- A guess that may be wrong is made only if the time that it then costs, and what was lost before,
-  are within LOSS of all the time so far, and TRIAL where there is a draft model.
+- What was lost before, and the time that wrong guesses would cost now, times the probability of
+  that (RISK at least), must be within LOSS of all the time so far, and TRIAL for a draft model.
+  So a text is at most by LOSS slower than without guesses, and the time of one pass.
 """
 
 import time
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SIZES = 3, 5, 7, 15, 31  # guesses of a pass: with the token before them, panels of the kernels
-MARGIN, LOSS = 1.15, 0.04
+MARGIN, LOSS, RISK = 1.15, 0.03, 0.25
 TRIAL = 5.0  # single tokens that trying a draft model may cost
 REST = 32  # tokens from one trial to the next, while it does not pay
 LEVELS = 5, 8, 12, 20  # a match shorter than the i-th is in class i
@@ -146,7 +147,7 @@ class Speculation:
         if not n:  # it is tried from time to time, as texts change
             self._rest = REST if cost else 0
             few = min(SIZES[0], room)
-            n = few if self._may_cost(self._ratio(few) + few * cost, True) else 0
+            n = few if self._may_cost(self._ratio(few) + few * cost, p, True) else 0
         return n
 
     def _best(self, p, cost, room, least):
@@ -160,16 +161,16 @@ class Speculation:
             k = min(k, room)
             r = self._ratio(k) + k * cost
             gain = (1 - p ** (k + 1)) / (1 - p) / r
-            if gain > best and self._may_cost(r, cost > 0):
+            if gain > best and self._may_cost(r, p, cost > 0):
                 best, n = gain, k
         return n
 
-    def _may_cost(self, r, is_draft):
-        """Whether a pass of the time r may be lost."""
+    def _may_cost(self, r, p, is_draft):
+        """Whether a pass of the time r may be lost, where a guess is right with probability p."""
         allowed = LOSS * self._seconds + self._gains["draft" if is_draft else "lookup"]
         if is_draft:
             allowed += TRIAL * self._single
-        return (r - 1) * self._single <= allowed
+        return max(RISK, 1 - p) * (r - 1) * self._single <= allowed
 
     def _ratio(self, k):
         """Return r(k), measured or estimated."""
