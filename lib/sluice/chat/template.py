@@ -148,7 +148,7 @@ class Template:
         """Return the Prompt of `segments`."""
         shown = {i for kind, _, i in segments if kind == "message"}
         dropped = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
-        starts: list[int] = []
+        starts = []
         tokens = self._join(segments, messages, starts)
         last = next((n for n, s in enumerate(segments) if s[2] == len(messages) - 1), None)
         return Prompt(tokens, dropped, len(tokens) if last is None else starts[last])

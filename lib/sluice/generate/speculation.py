@@ -43,6 +43,7 @@ WEIGHT = 4.0  # tokens that a prior counts for
 DRAFT_PRIOR, DRAFT_WEIGHT = 0.85, 2.0
 FORGET = 0.98  # weight of what was before, at each token
 WARM = 3  # single tokens whose time is measured first
+MIN_SECONDS = 5e-4  # of a token: for a faster model looking up takes too long
 
 
 class Speculation:
@@ -82,6 +83,8 @@ class Speculation:
         self._follow(before, n_tok, token)
         if self._n_open:
             self._learn_draft(False)
+        if self._n_single == WARM and self._single < MIN_SECONDS:
+            self._lookup = None
         if self._n_single < WARM or room < 1:
             return []
         if self._lookup and self._lookup.length:
