@@ -9,7 +9,7 @@ import stat
 
 import pytest
 from chat_model import write_chat_model
-from conftest import ROOT
+from conftest import ROOT, shell
 from forked import run
 from tiny_model import write_model
 
@@ -133,7 +133,31 @@ def test_a_directory_that_others_can_write_is_refused(tiny, tmp_path):
         assert done.returncode == 73 and b"not used as a cache" in done.stderr
 
 
-def test_a_disk_that_is_full_costs_the_cache_not_the_answer(tiny, tmp_path):
+def test_what_cannot_be_written_costs_the_cache_not_the_answer(tiny, tmp_path):
+    """A limit of the size of files, or a full disk."""
+    text, _ = generate(tiny / "llama.gguf", input=LONG)
+    (tmp_path / "prompt").write_bytes(LONG)
+    done = shell(
+        f"ulimit -f 20; generate -m {tiny / 'llama.gguf'} -S 7 -n 9 --cache c <prompt", tmp_path
+    )
+    assert (done.returncode, done.stdout) == (0, text)
+    assert done.stderr.count(b"\n") == 1 and b"; the prompt is not stored" in done.stderr
+    assert not kept(tmp_path / "c")
+
+
+def test_a_snapshot_goes_on_with_a_cache(tiny, tmp_path):
+    """-s and --cache: the longer of both is used."""
+    model, snap = tiny / "llama.gguf", tmp_path / "p.snap"
+    generate(model, "-o", snap, input=LONG)
+    plain, _ = generate(model, "-s", snap, input=b" and then" * 20)
+    for n in range(2):
+        options = ["-s", snap, "--cache", tmp_path / "c"]
+        text, reused = generate(model, *options, input=b" and then" * 20)
+        assert text == plain and reused > 90 + 40 * n
+        assert generate(model, *options, "--", "")[0] == generate(model, "-s", snap, "--", "")[0]
+
+
+def test_the_newest_prompt_stays_whatever_the_limit(tiny, tmp_path):
     text, _ = generate(tiny / "llama.gguf", input=LONG)
     (tmp_path / "c").mkdir(mode=0o700)
     done = run(
