@@ -149,10 +149,10 @@ def test_a_snapshot_goes_on_with_a_cache(tiny, tmp_path):
     """-s and --cache: the longer of both is used."""
     model, snap = tiny / "llama.gguf", tmp_path / "p.snap"
     generate(model, "-o", snap, input=LONG)
-    plain, _ = generate(model, "-s", snap, input=b" and then" * 20)
+    plain, _ = generate(model, "-s", snap, input=LONG)
     for n in range(2):
         options = ["-s", snap, "--cache", tmp_path / "c"]
-        text, reused = generate(model, *options, input=b" and then" * 20)
+        text, reused = generate(model, *options, input=LONG)
         assert text == plain and reused > 90 + 40 * n
         assert generate(model, *options, "--", "")[0] == generate(model, "-s", snap, "--", "")[0]
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SIZES = 3, 5, 7, 15, 31  # guesses of a pass: with the token before them, panels of the kernels
 MARGIN, LOSS, RISK = 1.15, 0.03, 0.25
-TRIAL = 5.0  # single tokens that trying a draft model may cost
+TRIAL = 3.0  # single tokens that trying a draft model may cost
 REST = 32  # tokens from one trial to the next, while it does not pay
 LEVELS = 5, 8, 12, 20  # a match shorter than the i-th is in class i
 PRIOR = 0.5, 0.7, 0.8, 0.9, 0.95  # of p, by class
