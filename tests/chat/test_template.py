@@ -260,7 +260,7 @@ def test_omitted_messages_are_reported(vocab):
 
 
 def test_ids_before_a_role_are_its_turn_opened(vocab):
-    tokens = Template(CHATML, "t", vocab).tokens_before(messages(("assistant", "Ask.")), "user")
+    tokens = Template(CHATML, "t", vocab).before(messages(("assistant", "Ask.")), "user").tokens
     assert b"".join(vocab.bytes_of(i, special=True) for i in tokens).endswith(
         b"<|im_end|> \n<|im_start|> user\n"
     )

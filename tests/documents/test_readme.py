@@ -195,7 +195,7 @@ def test_transcript_is_true(request, tmp_path, page, number, text):
 
 RUN = {
     "README.md": {"script"},
-    "lib/README.md": {"generate", "samplers in use", "recipes", "quantize"},
+    "lib/README.md": {"generate", "jsonl", "samplers in use", "recipes", "quantize", "talk"},
     "configs/README.md": {"spam loop"},
     "configs/recipes/many-machines.md": {  # tests/classify/test_many_machines.py
         *("worker", "check", "parallel", "resume", "hosts"),
@@ -373,7 +373,7 @@ def test_text_blocks_and_recipes_run(files, tmp_path):
     )
     (tmp_path / "words.gbnf").write_text(words)
     (tmp_path / "before.yaml").write_text(before)
-    for name in ("generate", "samplers in use", "recipes"):
+    for name in ("generate", "samplers in use", "recipes", "jsonl", "talk"):
         done = shell("set -e\n" + block("lib/README.md", name), tmp_path, M=str(files / "m.gguf"))
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout
 

@@ -13,6 +13,7 @@ from ..chat import messages as conversations
 from ..chat import template as chat_template
 from ..generate import generation as engine
 from ..generate.sampler import from_options
+from ..generate.speculation import Speculation
 from ..grammar import sources
 from ..grammar.matcher import Grammar, Matcher
 from ..kernels import ffi
@@ -242,7 +243,9 @@ class Model(Closable):
             )
             cache = engine.begin(self._model, tokens, None, context_size, max_tokens, kv)
             matcher = Matcher(rules, self._vocab) if rules else None
-            steps = engine.Generation(self._model, cache, sampler, self._vocab.eog, matcher)
+            steps = engine.Generation(
+                self._model, cache, sampler, self._vocab.eog, matcher, speculation=Speculation()
+            )
             text = engine.Answer(self._vocab, [as_bytes(s) for s in stops])
         return Generation(self._model.file, steps, text, max_tokens, seed, len(tokens))
 

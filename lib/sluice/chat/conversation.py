@@ -3,28 +3,33 @@
 The template renders all messages for each turn. Tokens that agree with those in the KV cache are
 not processed again. An answer keeps the tokens that the model generated.
 
-An answer needs a quarter of the context, or `max_tokens` if that is less. If the remaining context
-is smaller, the oldest messages are dropped from the prompt, up to the next one of the same role; a
-leading system message stays. A message reports that. `messages` keeps all of them.
+The oldest messages are dropped from the prompt where the context is too small (window.py); with
+`shift` also while an answer is generated. `messages` keeps all of them.
 """
 
 import time
 
-from ..faults import data_error
+from ..faults import BAD_DATA, Error, data_error
 from ..generate.generation import Answer, Generation
+from ..generate.prompt_cache import Interrupted
+from ..generate.speculation import Speculation
 from ..grammar.matcher import Matcher
 from ..model.forward import Forward
 from ..model.model import CHUNK
 from . import messages as files
 from .template import Message
+from .window import Window
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
 
+    from ..generate.prompt_cache import PromptCache
     from ..generate.sampler import Sampler
     from ..grammar.matcher import Grammar
     from ..kvcache.scratch import Scratch
+    from ..kvcache.snapshot import Snapshot
     from ..model.model import Model
     from ..tokenizer.vocabulary import Vocab
     from .template import Template
@@ -41,6 +46,16 @@ def opening(system: str | None, path: str | None) -> "list[Message]":
     ) + (files.read(path) if path else [])
 
 
+def check_goes_on(messages: "list[Message]", speaker: str, path: str | None) -> None:
+    """DataError unless the last message is one of `speaker`, with text. path: the file of the
+    messages, or None.
+    """
+    if not (messages and messages[-1].role == speaker and messages[-1].content.strip()):
+        raise data_error(
+            path or "--continue", f"the last message is none of the {speaker}'s that could go on"
+        )
+
+
 class Conversation:
     """A conversation with a model.
 
@@ -48,11 +63,13 @@ class Conversation:
     figures: dict, statistics of the last answer (see terminal.summary).
     n_cut: number of answers that `max_tokens` or the context cut before their grammar was complete.
 
-    cache: a Scratch with logits. speaker: the model's role.
+    cache: a Snapshot, or a Scratch with logits. speaker: the model's role.
     max_tokens: limit of an answer, or None.
     report: called with a message if messages are dropped.
     interrupted: called between tokens and batches of the prompt; True stops.
     penalize_prompt: penalties and DRY see the whole conversation, not just the answers.
+    kept: a PromptCache, where the first prompt's begin is looked for and kept, or None.
+    speculate: called with the seconds that a prompt took; returns the Speculation for its answer.
     """
 
     def __init__(
@@ -60,41 +77,47 @@ class Conversation:
         model: "Model",
         vocab: "Vocab",
         its_template: "Template",
-        cache: "Scratch",
+        cache: "Scratch | Snapshot",
         messages: "list[Message]",
         speaker: str = "assistant",
         max_tokens: int | None = None,
         report: "Callable[[str], None]" = lambda line: None,
         interrupted: "Callable[[], bool]" = lambda: False,
+        kept: "PromptCache | None" = None,
+        shift: bool = False,
+        speculate: "Callable[[float], Speculation | None]" = Speculation.of_prompt,
         penalize_prompt: bool = False,
     ) -> None:
         self._penalize_prompt = penalize_prompt
-        self.model, self.vocab, self.template, self.cache = model, vocab, its_template, cache
+        self.model, self.vocab, self.cache = model, vocab, cache
         self.messages, self.speaker, self.max_tokens = messages, speaker, max_tokens
-        self._report, self._interrupted, self._n_dropped, self._reported_roles = (
-            report,
-            interrupted,
-            0,
-            set(),
-        )
+        self._report, self._interrupted = report, interrupted
+        self._kept, self._shift, self._speculate = kept, shift, speculate
+        self._window = Window(its_template, cache.capacity, speaker, report)
+        self._is_whole = False  # whether the logits in the cache are those after its tokens
         self.author = "user" if speaker == "assistant" else "assistant"
         self.figures, self.n_cut = {}, 0
 
     def answer(
-        self, sampler: "Sampler", rules: "Grammar | None" = None, stops: "Iterable[bytes]" = ()
+        self,
+        sampler: "Sampler",
+        rules: "Grammar | None" = None,
+        stops: "Iterable[bytes]" = (),
+        goes_on: bool = False,
     ) -> "Iterator[bytes]":
         """Yield the answer to `messages` as bytes, token by token, and append it as a message.
 
-        Interrupted before the first token, it removes the message that was to be answered.
-        Raises DataError if the messages do not fit into the context, and the errors of the template
-        and of Generation.
+        goes_on: the model's last message goes on, instead of a new one. Interrupted before the
+        first token, `answer` removes the message that was to be answered. Raises DataError if the
+        messages do not fit into the context, and the errors of the template and of Generation.
         """
         self.figures = {}
-        tokens, began = (
-            self._fitting_tokens(),
+        before = self.messages[-1] if goes_on else None
+        prompt, began = (
+            self._window.prompt(self.messages, self.max_tokens, goes_on),
             time.monotonic(),  # after the template: its time is not the model's
         )
-        n_known = self._fill(tokens)
+        n_known = self._fill(prompt)
         if n_known is None:  # interrupted: as if the message had not been sent
             asked = self.messages and self.messages[-1].role == self.author
             self._report(
@@ -104,30 +127,46 @@ class Conversation:
             return
         answer_began = time.monotonic()
         if self._penalize_prompt:
-            sampler.read(tokens)
+            sampler.read(prompt.tokens)
         matcher = Matcher(rules, self.vocab) if rules else None
-        generation = Generation(self.model, self.cache, sampler, self.vocab.eog, matcher)
-        answer, chosen, parts = Answer(self.vocab, stops), [], []
+        speculation = self._speculate(answer_began - began)
+        generation = Generation(
+            *(self.model, self.cache, sampler, self.vocab.eog, matcher, False, speculation)
+        )
+        own = prompt.tokens[prompt.stable :] if before else []  # tokens of the message that goes on
+        answer, chosen, parts = Answer(self.vocab, stops, own), [], []
         reason: str | None = "stop"
+        n_shifts = 0
         try:
-            for token in generation.tokens(self.max_tokens):
-                chosen.append(token)
-                parts.append(answer.add(token))
-                yield parts[-1]
-                if answer.stopped:
-                    break
-                if self._interrupted():
-                    reason = "interrupted"
-                    break
-            else:
-                reason = generation.reason
+            n_left = self.max_tokens
+            while True:
+                for token in generation.tokens(n_left):
+                    chosen.append(token)
+                    parts.append(answer.add(token))
+                    yield parts[-1]
+                    if answer.stopped:
+                        break
+                    if self._interrupted():
+                        reason = "interrupted"
+                        break
+                else:
+                    reason = generation.reason
+                    said = self._said(before, own + chosen, b"".join(parts), False)
+                    n_left = self.max_tokens and self.max_tokens - len(chosen)
+                    if generation.is_full and self._shifted(before, said, n_left):
+                        n_shifts += 1
+                        continue
+                break
             parts.append(answer.remainder())
             yield parts[-1]
         finally:
-            self._append_answer(chosen, b"".join(parts), answer.stopped)
+            if before:
+                self.messages.pop()
+            said = self._said(before, own + chosen, b"".join(parts), answer.stopped)
+            self.messages.append(said)
             self.figures = {
-                "prompt": len(tokens),
-                "new": len(tokens) - n_known,
+                "prompt": len(prompt.tokens),
+                "new": len(prompt.tokens) - n_known,
                 "prompt_s": answer_began - began,
                 "tokens": len(chosen),
                 "s": time.monotonic() - answer_began,
@@ -135,78 +174,112 @@ class Conversation:
                 "context": self.cache.capacity,
                 "end": reason,
                 "open": answer.n_open,
+                "shifts": n_shifts,
+                "guessed": speculation.n_guessed if speculation else 0,
+                "right": speculation.n_right if speculation else 0,
             }
             self.n_cut += reason == "cut"
 
-    def _append_answer(self, chosen, data, stopped):
-        """Append the answer as a message, with its tokens except the end marker, which the template
-        adds.
+    def _said(self, before, tokens, data, stopped):
+        """Return the answer as a Message: what was said before it went on, or None, and the text
+        `data`. Its tokens go without the end marker, which the template adds.
         """
-        while chosen and self.vocab.is_control(chosen[-1]):
-            chosen = chosen[:-1]
-        self.messages.append(
-            Message(self.speaker, data.decode("utf-8", "replace"), None if stopped else chosen)
+        while tokens and self.vocab.is_control(tokens[-1]):
+            tokens = tokens[:-1]
+        text = (before.content if before else "") + data.decode("utf-8", "replace")
+        return Message(self.speaker, text, None if stopped else tokens)
+
+    def _shifted(self, before, said, n_left):
+        """Fill the cache anew without the oldest messages, if `shift` and the messages allow it.
+        `said` is the answer so far, `n_left` how many tokens it may still have, or None.
+
+        Returns whether the answer can go on.
+        """
+        messages = [*(self.messages[:-1] if before else self.messages), said]
+        if not self._shift or n_left == 0 or not self._window.can_shift(messages):
+            return False
+        try:
+            prompt = self._window.prompt(messages, n_left, True)
+        except Error as e:
+            if e.code != BAD_DATA:
+                raise
+            return False  # the last messages alone do not fit
+        return self._fill(prompt) is not None
+
+    def _start(self, prompt):
+        """Fill the cache with what the prompt cache has of `prompt`. Raises Interrupted."""
+        kept, self._kept, cache = self._kept, None, self.cache
+        base, n = kept.find(
+            self.model,
+            cache.geometry,
+            prompt.tokens,
+            prompt.stable,
+            cache.capacity,
+            interrupted=self._interrupted,
         )
-
-    def _fitting_tokens(self):
-        """Return the tokens of the conversation, without old messages that do not fit."""
-        capacity = self.cache.capacity
-        n_needed = min(capacity // 4, self.max_tokens or capacity)
-        start = next((i for i, m in enumerate(self.messages) if m.role != "system"), 0)
-        said, n_before = self.messages[start:], self._n_dropped
-        cuts = [
-            i for i in range(n_before, len(said)) if i == n_before or said[i].role == said[0].role
-        ] or [0]
-        rendered = {}
-
-        def fits(cut):
-            rendered[cut] = self._tokens(self.messages[:start] + said[cut:])
-            return len(rendered[cut]) + n_needed <= capacity
-
-        first, last = (0, 0) if fits(cuts[0]) else (1, len(cuts) - 1)
-        # the first cut that fits; the last one is used even if it leaves less context
-        while first < last:
-            middle = (first + last) // 2
-            first, last = (first, middle) if fits(cuts[middle]) else (middle + 1, last)
-        cut = cuts[min(first, last)]
-        if cut not in rendered:
-            fits(cut)
-        if len(rendered[cut]) >= capacity:
-            raise data_error(
-                "message",
-                f"{len(rendered[cut])} tokens with the template's, more than the context of"
-                f" {capacity}; shorten it, or raise --ctx-size",
-            )
-        if cut > n_before:
-            self._n_dropped = cut
-            self._report(f"the context is full; the oldest {cut} messages are dropped")
-        return rendered[cut]
-
-    def _tokens(self, kept):
-        if self.speaker != "assistant":
-            tokens, dropped = self.template.tokens_before(kept, self.speaker), ()
+        if not base or n <= _n_common(cache, prompt.tokens):
+            return
+        base.n_tok = n
+        if base.capacity < cache.capacity:
+            cache.copy_rows_from(base)
         else:
-            tokens, dropped = self.template.tokens(kept)
-        if not tokens:
-            raise data_error(self.template.name, "prints nothing for the conversation: no tokens")
-        for role in {kept[i].role for i in dropped} - self._reported_roles:
-            self._reported_roles.add(role)
-            self._report(f"the template drops messages of the role {role}")
-        return tokens
+            base.capacity, self.cache = cache.capacity, base
 
-    def _fill(self, tokens):
-        """Process `tokens` so that the cache has exactly these, and the logits after them.
+    def _fill(self, prompt):
+        """Process `prompt` so that the cache has exactly its tokens, and the logits after them.
 
         Returns the number of tokens that it had before, or None if interrupted.
         """
-        cache, known = self.cache, self.cache.tokens[: self.cache.n_tok].tolist()
-        n_known = 0
-        while n_known < min(len(known), len(tokens) - 1) and known[n_known] == tokens[n_known]:
-            n_known += 1
+        tokens, self._is_whole = prompt.tokens, False
+        if self._kept:
+            try:
+                self._start(prompt)
+            except Interrupted:
+                return None
+        cache = self.cache
+        n_known = min(_n_common(cache, tokens), len(tokens) - 1)
         cache.n_tok, f, x = n_known, Forward(self.model.hparams, cache), None
         for at in range(n_known, len(tokens), CHUNK):
             f, x = self.model.extend(cache, tokens[at : at + CHUNK], f=f)
             if self._interrupted():
                 return None
         self.model.head(f, x, cache.logits)
+        self._is_whole = True
         return n_known
+
+    def statistics(self) -> "dict[str, Any]":
+        """Return the figures of the last answer under the names that `generate -v` prints."""
+        f = self.figures
+        return {
+            "prompt": f["prompt"],
+            "tokens": f["tokens"],
+            "end": f["end"],
+            "open": f["open"],
+            "guessed": f["guessed"],
+            "right": f["right"],
+            "reused": f["prompt"] - f["new"],
+            "shifts": f["shifts"],
+            "prompt_ms": 1e3 * f["prompt_s"],
+            "ms": 1e3 * f["s"],
+        }
+
+    def save_state(self, path: str) -> None:
+        """Seal the state of the conversation as a snapshot at `path`, if there is one.
+
+        The cache is a Snapshot, in the directory of `path` unless it was opened. Error 73, 74, 75.
+        """
+        cache: Any = self.cache
+        if not self._is_whole and cache.n_tok:  # interrupted: the logits are older than the tokens
+            last = cache.tokens[cache.n_tok - 1]
+            cache.n_tok -= 1
+            self.model.prefill(cache, [last])
+        if cache.n_tok:
+            cache.seal(path)
+
+
+def _n_common(cache, tokens):
+    """Return the number of tokens with which both the cache and `tokens` begin."""
+    known = cache.tokens[: min(cache.n_tok, len(tokens))].tolist()
+    if known == tokens[: len(known)]:
+        return len(known)
+    return next(i for i, token in enumerate(known) if token != tokens[i])

@@ -6,8 +6,9 @@ JSON lines, one object per line, or an array:   or, if the name ends in .yaml or
     {"role": "assistant", "content": "Hi"}            content: Hello
 
 Content is a string, null (no text), or a list of parts {"type": "text", "text": ...}, which are
-joined by newlines, as in llama.cpp and vLLM. Other keys must be empty or null. DataError names the
-line or message at fault, UnsupportedError a part of another type.
+joined by newlines, as in llama.cpp and vLLM. Other keys must be empty or null, but for "tokens",
+which talk.py writes and others ignore. DataError names the line or message at fault,
+UnsupportedError a part of another type.
 """
 
 import io
@@ -19,7 +20,7 @@ from .template import ROLES, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 MAX_BYTES = 16 << 20
@@ -30,8 +31,14 @@ VALUES = 16  # names and values of a message in an array
 BOM = "\ufeff".encode()
 
 
-def read(path: str) -> "list[Message]":
-    """Read the messages of the file `path`, at least one. Raises DataError or OSError."""
+def read(
+    path: str, own: "Callable[[Any, Message], list[int] | None] | None" = None
+) -> "list[Message]":
+    """Read the messages of the file `path`, at least one. Raises DataError or OSError.
+
+    own: called with the value of "tokens" and the message; returns the tokens of the model in use,
+    or None. Raises ValueError with what is wrong.
+    """
     as_yaml = path.endswith((".yaml", ".yml"))
     data = stream.read_file(path, MAX_YAML_BYTES if as_yaml else MAX_BYTES)
     if as_yaml:
@@ -45,7 +52,7 @@ def read(path: str) -> "list[Message]":
         entries = (
             (f"line {n}", _json(line, path, f"line {n}")) for n, line in lines if line.strip()
         )
-    return _checked(entries, path)
+    return _checked(entries, path, own)
 
 
 def of_list(entries: "list[Any]", name: str) -> "list[Message]":
@@ -56,13 +63,19 @@ def of_list(entries: "list[Any]", name: str) -> "list[Message]":
     return _checked(_numbered(entries, name), name)
 
 
-def _checked(entries, path):
+def _checked(entries, path, own=None):
     """Check (place, dict) pairs and return their messages."""
     found = []
     for place, entry in entries:
         if len(found) == MAX_MESSAGES:
             raise data_error(path, f"{place}: more than {MAX_MESSAGES} messages")
-        found.append(_message(entry, path, place))
+        message = _message(entry, path, place)
+        if own and entry.get("tokens"):
+            try:
+                message.tokens = own(entry["tokens"], message)
+            except ValueError as e:
+                raise data_error(path, f"{place}: tokens: {e}") from None
+        found.append(message)
     if not found:
         raise data_error(path, "has no messages")
     return found
@@ -97,7 +110,7 @@ def _message(entry, path, place):
     if (
         not isinstance(entry, dict)
         or needed - set(entry)
-        or any(value for key, value in entry.items() if key not in needed)
+        or any(value for key, value in entry.items() if key not in {*needed, "tokens"})
     ):
         raise data_error(path, f"{place} is not an object with role and content and no other keys")
     role, content = entry["role"], _content(entry["content"], path, place)
@@ -136,16 +149,22 @@ def _content(content, path, place):
     return "\n".join(part["text"] for part in content)
 
 
-def write(path: str, messages: "Iterable[Message]") -> None:
+def write(
+    path: str,
+    messages: "Iterable[Message]",
+    more: "Callable[[Message], dict[str, Any]]" = lambda message: {},
+) -> None:
     """Write `messages` as JSON lines to `path`, atomically, with mode 0600.
 
-    Raises Error 73, 74 or 75.
+    more: further keys of a message. Raises Error 73, 74 or 75.
     """
     import os
 
     from ..system import files
 
-    lines = "".join(json.dumps({"role": m.role, "content": m.content}) + "\n" for m in messages)
+    lines = "".join(
+        json.dumps({"role": m.role, "content": m.content, **more(m)}) + "\n" for m in messages
+    )
     try:
         fd, name = files.nameless(os.path.dirname(path) or ".")
     except OSError as e:

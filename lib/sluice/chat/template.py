@@ -23,6 +23,7 @@ any other error in it.
 import json
 import os
 import re
+from typing import NamedTuple
 
 from .. import stream
 from ..faults import UNSUPPORTED, USAGE, Error, data_error, printable
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from ..gguf import File
     from ..tokenizer.vocabulary import Vocab
+    from .renderings import Renderings
 
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20
@@ -63,12 +65,25 @@ class Message:
         self.role, self.content, self.tokens = role, content, tokens
 
 
+class Prompt(NamedTuple):
+    """tokens: of a conversation. dropped: indices of the messages that the template drops.
+    stable: the number of tokens before the last message, those that a later prompt may share.
+    """
+
+    tokens: list[int]
+    dropped: list[int]
+    stable: int
+
+
 class Template:
     """A chat template with the vocabulary of a model.
 
     source: str, Jinja. name: the template's name in messages.
     variables: {name: value}, more variables for the template.
+    renderings: a Renderings, or None; may be set.
     """
+
+    renderings: "Renderings | None" = None
 
     def __init__(
         self, source: str, name: str, vocab: "Vocab", variables: "Mapping[str, Any] | None" = None
@@ -92,12 +107,14 @@ class Template:
         dropped: indices of the messages that the template drops.
         Raises DataError if the template fails or cannot be followed, or Error 69 without Jinja2.
         """
-        segments = self.segments(messages, prompt)
-        shown = {i for kind, _, i in segments if kind == "message"}
-        dropped = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
-        return self._join(segments, messages), dropped
+        found = self.prompt(messages, prompt)
+        return found.tokens, found.dropped
 
-    def tokens_before(self, messages: "list[Message]", role: str) -> list[int]:
+    def prompt(self, messages: "list[Message]", prompt: bool = True) -> "Prompt":
+        """Tokenize a conversation as `tokens` does: a Prompt."""
+        return self._prompt(self.segments(messages, prompt), messages)
+
+    def before(self, messages: "list[Message]", role: str) -> "Prompt":
         """Tokenize `messages`, and the template's text before the next message, of role `role`."""
         segments = self.segments([*messages, Message(role, "x")], False)
         ends = [n for n, (_, _, i) in enumerate(segments) if i == len(messages)]
@@ -105,7 +122,36 @@ class Template:
             raise data_error(
                 self.name, f"does not print a last message of role {role} exactly once"
             )
-        return self._join(segments[: ends[0]], messages)
+        return self._prompt(segments[: ends[0]], messages)
+
+    def continuing(self, messages: "list[Message]") -> "Prompt":
+        """Tokenize `messages` up to the end of the last one's text, which the model goes on with.
+
+        White space at its end stays even if the template drops it there. DataError if the template
+        does not print the message.
+        """
+        last = len(messages) - 1
+        segments = self.segments(messages, False)
+        places = [n for n, (_, _, i) in enumerate(segments) if i == last]
+        if not places:
+            raise data_error(self.name, "does not print the last message, which is to go on")
+        segments = segments[: places[-1] + 1]
+        content, text = messages[last].content, segments[-1][1]
+        if content.strip() == text.strip():  # else the template took a part of it, such as thoughts
+            text = text.rstrip() + content[len(content.rstrip()) :]
+            segments[-1] = ("message", text, last)
+            if messages[last].tokens is not None:
+                messages = [*messages[:last], Message("", text, messages[last].tokens)]
+        return self._prompt(segments, messages)
+
+    def _prompt(self, segments, messages):
+        """Return the Prompt of `segments`."""
+        shown = {i for kind, _, i in segments if kind == "message"}
+        dropped = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
+        starts = []
+        tokens = self._join(segments, messages, starts)
+        last = next((n for n, s in enumerate(segments) if s[2] == len(messages) - 1), None)
+        return Prompt(tokens, dropped, len(tokens) if last is None else starts[last])
 
     def segments(
         self, messages: "list[Message]", prompt: bool = True
@@ -115,9 +161,16 @@ class Template:
         kind: "template" (index None), or "message" for messages[index]. The joined texts are the
         text of the conversation.
         """
+        known, shape = None, None
+        if self.renderings:
+            shape = self._shape(messages, prompt)
+            known = self.renderings.get(shape)
+        nonces, texts = known or ([], [])
         found, made = [], []
-        for letter, size, specimen in (("q", 12, ""), ("z", 17, SPECIMEN)):
-            nonce = letter + os.urandom(size).hex() + specimen
+        for n, (letter, size, specimen) in enumerate((("q", 12, ""), ("z", 17, SPECIMEN))):
+            if not known:
+                nonces.append(letter + os.urandom(size).hex() + specimen)
+            nonce = nonces[n]
             slots = [_split(m, i, nonce, letter) for i, m in enumerate(messages)]
             made.append(
                 [
@@ -137,9 +190,25 @@ class Template:
                     {mark: real for parts in slots for _, mark, real in parts if real},
                 )
             )
-        texts = self._render(made, prompt)
+        if not known:
+            texts = self._render(made, prompt)
+        if self.renderings and not known:
+            self.renderings.put(shape, (nonces, texts))
         a, b = ([part for part in found[n][0].split(texts[n])] for n in (0, 1))
         return self._matched(a, b, found[0][1], found[1][1])
+
+    def _shape(self, messages, prompt):
+        """Return all on which a rendering depends, without the text of messages; None if that is
+        the time.
+        """
+        now = _now()
+        if now is None and "strftime_now" in self.source:
+            return None
+        seen = [
+            (m.role, [(kind, "" if slot else text) for kind, text, slot in _split(m, 0, "", "")])
+            for m in messages
+        ]
+        return [self.source, self._variables, now, seen, prompt]
 
     def _matched(self, a, b, slots, other_slots):
         """Return the segments. a, b: parts of both renderings, template and placeholder in turn."""
@@ -183,13 +252,16 @@ class Template:
             out.append(["template", part[head : len(part) - tail], None])
         return [tuple(s) for s in out if s[1]]
 
-    def _join(self, segments, messages):
-        """Tokenize segments and join the tokens.
+    def _join(self, segments, messages, starts=None):
+        """Tokenize segments and join the tokens. starts: a list, to which the number of tokens
+        before each segment is appended.
 
         A message with known tokens keeps them if the template prints it unchanged.
         """
         tokens = []
         for n, (kind, text, i) in enumerate(segments):
+            if starts is not None:
+                starts.append(len(tokens))
             after = tokens[-1] if tokens else None
             first = after is None or self._vocab.splits(after)
             taken = self._vocab.strips_before and self._white_space_is_taken(segments[n + 1 :])

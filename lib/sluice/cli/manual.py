@@ -40,6 +40,7 @@ GROUPS: tuple[str, ...] = (
     "Learning",
     "Mail",
     "Cache",
+    "Speculation",
     "Server",
     "General",
 )  # in the order of the manual

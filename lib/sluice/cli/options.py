@@ -173,6 +173,73 @@ def chat_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def cache_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --cache and --cache-bytes of prompts."""
+    for decorate in (
+        option(
+            "--cache-bytes",
+            type=click.IntRange(0),
+            metavar="N",
+            default=1 << 30,
+            show_default="1 GiB",
+            group="Cache",
+            help="Limit of DIR in bytes; the least recently used snapshots are deleted.",
+        ),
+        option(
+            "--cache",
+            "cache_dir",
+            metavar="DIR",
+            group="Cache",
+            help="Prompt cache: what the prompt shares with an earlier one in DIR is not processed"
+            " again; what will come again (of a conversation all before its last message) is"
+            " stored there.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+continue_option = option(
+    "--continue",
+    "goes_on",
+    is_flag=True,
+    group="Chat",
+    help="Go on with the last message, which must be the model's, instead of a new one.",
+)
+shift_option = option(
+    "--shift",
+    is_flag=True,
+    group="Chat",
+    show_default="an answer stops there",
+    help="Where the context is full within an answer, go on without the oldest messages; the others"
+    " are processed anew.",
+)
+
+
+def speculation_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --draft and --no-lookup."""
+    for decorate in (
+        option(
+            "--no-lookup",
+            is_flag=True,
+            group="Speculation",
+            help="Do not guess that the text goes on as it did where its last words stood before."
+            " Affects speed only.",
+        ),
+        option(
+            "--draft",
+            "draft_path",
+            metavar="MODEL",
+            files=("gguf",),
+            group="Speculation",
+            help="A smaller model with the same vocabulary, which guesses tokens; the model checks"
+            " several at once. Affects speed only.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def predict_option(what: str) -> Any:
     """Return the option -n, --n-predict, the limit of `what` in tokens."""
     return option(

@@ -45,7 +45,9 @@ def _number(setting):
 
 
 def _parsed(parse):
-    """A callback that replaces a value by parse(value). A preset has parsed its values."""
+    """A callback that replaces a value by parse(value); `parse` is an attribute of it. A preset
+    has parsed its values.
+    """
 
     def callback(context, parameter, value):
         if context.get_parameter_source(parameter.name) is click.core.ParameterSource.DEFAULT_MAP:
@@ -55,6 +57,7 @@ def _parsed(parse):
         except ValueError as e:
             raise click.BadParameter(str(e)) from None
 
+    callback.parse = parse
     return callback
 
 
@@ -131,16 +134,10 @@ def _refuse_without_effect(steps):
     """Raise UsageError for an option of the command line whose step is not run."""
     context = click.get_current_context()
     given = click.core.ParameterSource.COMMANDLINE
-    order = ("temperature", "mirostat") if steps["mirostat"] else (*steps["order"], "mirostat")
-    why = "--mirostat" if steps["mirostat"] else "--sampler-order"
-    if steps["mirostat"] and context.get_parameter_source("order") is given:
-        raise click.UsageError("--mirostat and --sampler-order exclude each other")
-    for setting in settings.SETTINGS:
-        is_given = context.get_parameter_source(setting.argument) is given
-        if is_given and setting.step not in order and steps[setting.argument] != setting.off:
-            raise click.UsageError(f"{setting.flags[0]}: {why} leaves out the step {setting.step}")
-    if steps["least"] and "least" not in order:
-        raise click.UsageError(f"--least: {why} leaves out the step least")
+    try:
+        settings.check_effect(steps, lambda name: context.get_parameter_source(name) is given)
+    except ValueError as e:
+        raise click.UsageError(str(e)) from None
 
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,13 +8,17 @@ from .. import cli
 from ..grammar import sources
 from ..system import files as paths
 from ..tokenizer import vocabulary
-from ..chat import conversation, messages as message_files, template, terminal
+from ..chat import conversation, messages as message_files, renderings, template, terminal
+from ..chat import talk as talk_files
 from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
+from ..generate import draft, prompt_cache
 from ..generate.sampler import from_options
+from ..generate.speculation import Speculation
 from ..kvcache import capacity as capacities
 from ..limits import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
+from ..kvcache.snapshot import Snapshot
 from ..cli import sampling
 import click
 
@@ -30,6 +34,17 @@ import click
     help="Switch roles: the model is the user and begins; you are the assistant.",
 )
 @cli.text_option("Read messages from FILE, one per line, as from a pipe.", "Chat")
+@cli.option(
+    "--talk",
+    "talk_path",
+    metavar="FILE",
+    files=("jsonl",),
+    group="Chat",
+    help="Go on with the conversation in FILE, if it exists, and keep it there: messages after each"
+    " answer, and at the end the model's state in FILE.kv.",
+)
+@cli.continue_option
+@cli.shift_option
 @cli.option(
     "-o",
     "--out",
@@ -59,6 +74,8 @@ import click
     group="Cache",
     help="Type of the KV cache: f32, f16 or q8_0.",
 )
+@cli.cache_options
+@cli.speculation_options
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
@@ -78,10 +95,17 @@ def main(
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
     penalize_prompt: bool,
+    talk_path: str | None,
+    goes_on: bool,
+    shift: bool,
     out: str | None,
     history: str | None,
     capacity: int | None,
     kv: str,
+    cache_dir: str | None,
+    cache_bytes: int,
+    draft_path: str | None,
+    no_lookup: bool,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
@@ -115,7 +139,14 @@ def main(
       If less than a quarter of the context is left for an answer, the oldest messages are dropped,
       up to the next one of the same role; the system message stays. A line on stderr reports that.
       A message that does not fit is an error: a line at a terminal, status 65 from a pipe. If the
-      last message of --messages is the user's, the model answers it first.
+      last message of --messages is the user's, the model answers it first. With --cache DIR, the
+      first prompt is processed from where it parts from what DIR has.
+
+      As with generate, guessed tokens make answers faster, and change none (--no-lookup, --draft).
+
+      With --talk FILE the conversation goes on with each run, as if it had been one: the model's
+      state is in FILE.kv, and processing begins where the last run ended. --continue goes on with
+      an answer that was cut.
 
     EXIT STATUS
       0   end of stdin
@@ -132,21 +163,42 @@ def main(
       printf 'Hello\\nAnd now?\\n' |
         chat -m m.gguf --template plain --system 'Be brief.' -n 20 -o talk.jsonl
       chat -m m.gguf --messages talk.jsonl --template plain -n 20 -f prompt.txt
+      echo Hello | chat -m m.gguf --template plain --talk mine.jsonl -n 20
+      chat -m m.gguf --template plain --talk mine.jsonl --continue -n 20 </dev/null
 
     SEE ALSO
       generate, classify
     """
     cli.check_stops(stops)
-    if out:
-        paths.check_target(out, model, vocab_file, template_path)
     if rules.schema == "-":
         raise click.UsageError("--json-schema -: stdin has the messages")
+    if talk_path and path:
+        raise click.UsageError("--talk and --messages exclude each other")
+    for target in filter(None, (out, talk_path)):
+        paths.check_target(target, model, vocab_file, template_path)
     grammar, messages = rules.grammar(), conversation.opening(system, path)
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
+    kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
+    its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
-    cache = Scratch(m.geometry(kv), capacities.limit(m.hparams.n_ctx, capacity), logits=True)
+    own_draft = None
+    if draft_path:
+        small = Model(draft_path, threads, arithmetic, vocab_file, huge_pages)
+        draft.check(small, words, vocabulary.Vocab(small.file), m)
+        its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)
+        own_draft = draft.Draft(small, its_sampler)
+    n_rows = capacities.limit(m.hparams.n_ctx, capacity)
+    cache: Scratch | Snapshot
+    if talk_path:
+        paths.check_target(talk_path + talk_files.SUFFIX)
+        messages = with_talk(talk_files.read(talk_path, m, words), messages, talk_path)
+        cache = talk_files.open_state(talk_path, m, kv, n_rows, cli.say)
+    else:
+        cache = Scratch(m.geometry(kv), n_rows, logits=True)
+    if goes_on:
+        conversation.check_goes_on(messages, "user" if switch else "assistant", talk_path or path)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
     talk = conversation.Conversation(
         m,
@@ -158,22 +210,28 @@ def main(
         max_tokens,
         cli.say,
         interrupt,
+        kept,
+        shift,
+        lambda seconds: Speculation(own_draft, seconds, not no_lookup),
         penalize_prompt,
     )
 
-    def answer():
+    def answer(goes_on=False):
         interrupt.clear()
         end = b"\n"
-        for data in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops]):
+        for data in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops], goes_on):
             terminal.show(data)
             end = b"" if data.endswith(b"\n") and at_terminal else b"\n" if data else end
         terminal.show(end)
         if (at_terminal or verbose) and talk.figures:
             cli.say(terminal.summary(talk.figures))
+        if talk_path:
+            talk_files.write(talk_path, messages, m, words)
 
     with interrupt if at_terminal else contextlib.nullcontext():
-        if switch or messages and messages[-1].role == talk.author:
-            answer()
+        begins = switch and not (talk_path and messages)
+        if goes_on or begins or messages and messages[-1].role == talk.author:
+            answer(goes_on)
         for line in terminal.typed("> ", history) if at_terminal else terminal.piped():
             n_messages = len(messages)
             messages.append(template.Message(talk.author, line.decode("utf-8", "replace")))
@@ -187,7 +245,20 @@ def main(
     m.file.check_unchanged()
     if out and messages:
         message_files.write(out, messages)
+    if talk_path:
+        talk.save_state(talk_path + talk_files.SUFFIX)
     if verbose:
         cli.report(messages=len(messages), cut=talk.n_cut, **sampler.figures())
     if talk.n_cut and not at_terminal:
         raise click.exceptions.Exit(1)
+
+
+def with_talk(
+    said: list[template.Message], messages: list[template.Message], path: str
+) -> list[template.Message]:
+    """Return the messages of the talk in the file `path`, or of a new one: `messages`, which is a
+    system message or empty.
+    """
+    if said and messages and (said[0].role, said[0].content) != ("system", messages[0].content):
+        raise click.UsageError(f"--system: {path} begins with another one, or with none")
+    return said or messages

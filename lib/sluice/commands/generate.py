@@ -1,19 +1,24 @@
 """generate: generate text from a prompt, in one process."""
 
+import functools
 import os
 import time
 from typing import Any
 
-from .. import cli, stream
+from .. import cli, faults, stream
 from ..grammar import matcher, sources
 from ..system import files
 from ..tokenizer import vocabulary
-from ..generate import generation
-from ..chat import conversation, template, terminal
+from ..generate import batch, draft, generation, prompt_cache, requests
+from ..chat import conversation, renderings, template, terminal
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
+from ..generate.speculation import Speculation
+from ..kvcache import capacity as capacities
+from ..kvcache.scratch import Scratch
 from ..limits import MAX_CAPACITY
 from ..cli import sampling
+from ..cli.keys import Keys
 import click
 
 
@@ -42,6 +47,24 @@ import click
     help="The prompt is a user message, formatted by the model's chat template.",
 )
 @cli.chat_options
+@cli.continue_option
+@cli.shift_option
+@cli.option(
+    "--jsonl",
+    is_flag=True,
+    group="Many texts",
+    help="Read a request per line: an object with id, prompt or messages, and options of its own"
+    " such as max_tokens; print an object with text for each.",
+)
+@cli.option(
+    "--parallel",
+    "n_parallel",
+    type=click.IntRange(1, 64),
+    default=16,
+    metavar="N",
+    group="Many texts",
+    help="Texts of --jsonl generated together; affects speed and memory only.",
+)
 @cli.predict_option("the text")
 @cli.stop_option
 @cli.grammar_options()
@@ -64,6 +87,8 @@ import click
     show_default="that of -s, or f16",
     help="Type of the KV cache: f32, f16 or q8_0.",
 )
+@cli.cache_options
+@cli.speculation_options
 @cli.arithmetic_option
 @cli.threads_option
 @cli.huge_pages_option
@@ -82,6 +107,10 @@ def main(
     path: str | None,
     template_path: str | None,
     variables: dict[str, Any],
+    goes_on: bool,
+    shift: bool,
+    jsonl: bool,
+    n_parallel: int,
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
@@ -90,6 +119,10 @@ def main(
     out: str | None,
     capacity: int | None,
     kv: str | None,
+    cache_dir: str | None,
+    cache_bytes: int,
+    draft_path: str | None,
+    no_lookup: bool,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
@@ -102,6 +135,7 @@ def main(
       generate -m MODEL [OPTIONS] [PROMPT]...
       generate -m MODEL [OPTIONS] <prompt
       generate -m MODEL [OPTIONS] -f FILE
+      generate -m MODEL [OPTIONS] --jsonl <requests
 
     DESCRIPTION
       The prompt is the arguments joined by spaces; the argument "-" stands for the text on stdin,
@@ -131,11 +165,30 @@ def main(
       messages never becomes a control token; --special applies to plain prompts only. If
       $SOURCE_DATE_EPOCH is set, templates print its date.
 
+      With --cache DIR, as with prefill --cache, a prompt is processed from where it parts from what
+      DIR has; no byte of the output depends on that. -v prints reused=, the tokens that were there.
+
+      With --jsonl each line of stdin is an object, with id (optional), prompt or messages (a list
+      like that of --messages), system, "continue": true, grammar (GBNF), regex or json_schema (an
+      object), and options such as max_tokens, seed, stop or top_k, which hold for this text instead
+      of the command's. An object for each is printed in the same order: id, text, end, tokens,
+      prompt_tokens and seed, or error. Up to --parallel texts are generated together; each is the
+      one that it is alone.
+
+      Tokens are guessed, and several checked at once, if the text goes on as it did where its last
+      words stood before (see --no-lookup), or with --draft MODEL. Text, snapshot and random numbers
+      are those without guesses. -v prints guessed= and right=.
+
+      --continue prints what follows the last message, which must be the assistant's. With --shift
+      the oldest messages are dropped if the context is too small for the conversation, or becomes
+      so while the text is generated.
+
     EXIT STATUS
       0   success
       1   -n or the context cut the text before its grammar was complete
       64  usage error
-      65  invalid model, snapshot, grammar, schema, messages or template
+      65  invalid model, snapshot, grammar, schema, messages or template; invalid requests, and the
+          others were answered
       66  no such file
       69  unsupported model, arithmetic or keyword of a schema; no chat template
       73  cannot create FILE
@@ -146,6 +199,8 @@ def main(
       generate -m m.gguf -n 20 --seed 1 'Once upon a time'
       generate -m m.gguf --temp 0 -g yesno.gbnf 'Is this spam?' - <prompt.txt
       generate -m m.gguf -n 20 -f prompt.txt
+      generate -m m.gguf -n 20 --cache cache -f prompt.txt
+      echo '{"prompt": "Once", "seed": 1}' | generate -m m.gguf -n 20 --jsonl
 
     SEE ALSO
       chat, classify, sample, decode
@@ -157,20 +212,49 @@ def main(
         raise click.UsageError(
             "-s and --special: not with --chat, --system, --messages or --template"
         )
+    if jsonl and (prompt or path or snapshot or out or echo or goes_on or shift):
+        raise click.UsageError(
+            "--jsonl: not with PROMPT, --messages, -s, -o, --echo, --continue or --shift"
+        )
+    if (goes_on or shift) and not is_chat:
+        raise click.UsageError("--continue and --shift need a conversation (see --messages)")
+    if goes_on and (prompt or not path):
+        raise click.UsageError("--continue goes on with the last of --messages; omit PROMPT")
+    if shift and (out or echo):
+        raise click.UsageError("--shift: not with -o or --echo, since the prompt changes")
     if out:
         files.check_target(out, model, vocab_file)
     if rules.schema == "-" and ("-" in prompt or not (prompt or snapshot or path)):
         raise click.UsageError("--json-schema -: the prompt is read from stdin, too")
     grammar = rules.grammar()
+    if jsonl:
+        ready = Model(model, threads, arithmetic, vocab_file, huge_pages)
+        kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
+        return answer_lines(
+            *(ready, grammar, capacity, kv or "f16", kept, n_parallel, is_chat, special, system),
+            *(template_path, variables, verbose),
+        )
     data = text_of(prompt, is_chat) if prompt or not (snapshot or path) else b""
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     base = m.open_snapshot(snapshot) if snapshot else None
+    kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
+    stable, own = None, []
     if is_chat:
         messages = conversation.opening(system, path) + (
             [template.Message("user", data.decode("utf-8", "replace"))] if data else []
         )
-        tokens, _ = template.of(m.file, words, template_path, variables).tokens(messages)
+        its_template = template.of(m.file, words, template_path, variables)
+        its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
+        if goes_on:
+            conversation.check_goes_on(messages, "assistant", path)
+        if shift:
+            tokens = []
+        elif goes_on:
+            tokens, _, stable = its_template.continuing(messages)
+            own = tokens[stable:]
+        else:
+            tokens, _, stable = its_template.prompt(messages)
     else:
         tokens = (
             words.encode(data, special=special, bos=False if base else None, prefix=not base)
@@ -178,26 +262,56 @@ def main(
             else []
         )
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
+    own_draft = None
+    if draft_path:
+        small = Model(draft_path, threads, arithmetic, vocab_file, huge_pages)
+        draft.check(small, words, vocabulary.Vocab(small.file), m)
+        its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)
+        own_draft = draft.Draft(small, its_sampler)
+    if shift:
+        limit = capacities.limit(m.hparams.n_ctx, capacity)
+        talk = conversation.Conversation(
+            *(m, words, its_template, Scratch(m.geometry(kv or "f16"), limit, logits=True)),
+            *(messages, "assistant", max_tokens, cli.say),
+            kept=kept,
+            shift=True,
+            speculate=lambda seconds: Speculation(own_draft, seconds, not no_lookup),
+            penalize_prompt=penalize_prompt,
+        )
+        for part in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops], goes_on):
+            terminal.show(part)
+        terminal.show(b"\n" if os.isatty(1) else b"")
+        m.file.check_unchanged()
+        if verbose:
+            cli.report(**talk.statistics(), **sampler.figures())
+        if talk.n_cut:
+            raise click.exceptions.Exit(1)
+        return
     cache = generation.begin(
-        m, tokens, base, capacity, max_tokens, kv, os.path.dirname(out) if out else None
+        m,
+        tokens,
+        base,
+        capacity,
+        max_tokens,
+        kv,
+        os.path.dirname(out) if out else None,
+        kept=kept,
+        stable=stable,
     )
     n_prompt, prompt_end = cache.n_tok, time.monotonic()
     if penalize_prompt:
         sampler.read(cache.tokens[:n_prompt].tolist())
+    speculation = Speculation(own_draft, prompt_end - began, not no_lookup)
     g = generation.Generation(
-        m,
-        cache,
-        sampler,
-        words.eog,
-        matcher.Matcher(grammar, words) if grammar else None,
-        bool(out),
+        *(m, cache, sampler, words.eog, matcher.Matcher(grammar, words) if grammar else None),
+        *(bool(out), speculation),
     )
     answer = generation.Answer(
         words,
         [os.fsencode(stop) for stop in stops],
-        cache.tokens[:n_prompt].tolist() if echo else (),
+        cache.tokens[:n_prompt].tolist() if echo else own,
     )
-    terminal.show(answer.echo)
+    terminal.show(answer.echo if echo else b"")
     n_tokens = 0
     for n_tokens, token in enumerate(g.tokens(max_tokens), 1):
         terminal.show(answer.add(token))
@@ -215,6 +329,9 @@ def main(
             end=g.reason,
             open=answer.n_open,
             **sampler.figures(),
+            guessed=speculation.n_guessed,
+            right=speculation.n_right,
+            **({"reused": kept.n_known} if kept else {}),
             prompt_ms=1e3 * (prompt_end - began),
             ms=1e3 * (time.monotonic() - prompt_end),
         )
@@ -229,3 +346,60 @@ def text_of(prompt: tuple[str, ...], is_chat: bool) -> bytes:
         data = stream.read_text(0)
         data = data.removesuffix(b"\n") if is_chat else data
     return b" ".join(data if word == "-" else os.fsencode(word) for word in prompt or ["-"])
+
+
+def answer_lines(
+    m: Model,
+    grammar: matcher.Grammar | None,
+    capacity: int | None,
+    kv: str,
+    kept: prompt_cache.PromptCache | None,
+    n_parallel: int,
+    is_chat: bool,
+    special: bool,
+    system: str | None,
+    template_path: str | None,
+    variables: dict[str, Any],
+    verbose: bool,
+) -> None:
+    """Answer the requests of --jsonl on stdin. Raises DataError at the end if some were wrong, and
+    Exit(1) if a text was cut before its grammar was complete.
+    """
+    began, words = time.monotonic(), vocabulary.Vocab(m.file)
+    keys = Keys(click.get_current_context(), ("max_tokens", "stops"))
+
+    @functools.cache
+    def its_template() -> template.Template:
+        found = template.of(m.file, words, template_path, variables)
+        found.renderings = renderings.Renderings(kept.directory if kept else None)
+        return found
+
+    texts = batch.Batch(m, words, n_parallel, capacity, kv, kept)
+    arriving = requests.Arriving(
+        0,
+        requests.Requests(
+            *(m, words, keys.defaults(), keys.convert, its_template),
+            *(texts.limit, grammar, is_chat, special, system),
+        ),
+        functools.partial(stream.write_all, 1),
+        4 * n_parallel,
+    )
+    n_tokens = 0
+    for text in batch.run(texts, arriving, 2 * n_parallel):
+        n_tokens += text.n_tokens
+        arriving.ended(text)
+    m.file.check_unchanged()
+    if verbose:
+        cli.report(
+            requests=arriving.n,
+            tokens=n_tokens,
+            reused=texts.n_reused,
+            ms=1e3 * (time.monotonic() - began),
+        )
+    if arriving.n_bad:
+        raise faults.data_error(
+            "standard input",
+            f'{arriving.n_bad} of {arriving.n} requests have no text; their objects have "error"',
+        )
+    if arriving.n_cut:
+        raise click.exceptions.Exit(1)

@@ -8,6 +8,7 @@ Records pass from one step to the next as they do through the pipes, so every to
 and end equals the pipeline's.
 """
 
+from .. import stream
 from ..faults import data_error
 from ..grammar import matcher as grammar
 from ..kvcache import capacity as capacities
@@ -21,16 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
     from typing import Any
 
+    from .prompt_cache import PromptCache
+    from .speculation import Speculation
+
 
 class Generation:
     """Generates the tokens after those in `cache`, whose logits follow its last token.
 
     eog: tokens that end the text. matcher: a new grammar.Matcher, or None. keep: every token,
     also the last one, enters the cache with its logits, so that the cache can be sealed or
-    continued.
+    continued. speculation: guesses tokens, or None.
+
+    decoder: reads the tokens (records.Decoder).
+    is_full: whether the text ended since the cache has no place for the token that was chosen last.
+    After the cache was filled anew, with this token, `tokens` may be called again.
     """
 
     reason: str | None
+    is_full: bool
     _chosen: "Any"
     _pos: int | None
 
@@ -42,25 +51,31 @@ class Generation:
         eog: "Container[int]",
         matcher: "Any" = None,
         keep: bool = False,
+        speculation: "Speculation | None" = None,
     ) -> None:
         self.cache, self.sampler, self.matcher, self.keep = cache, sampler, matcher, keep
         self.reason, self._chosen, self._pos, self._at_limit = None, None, None, False
-        self._decoder = Decoder(model, cache, eog, keep)
+        self.is_full = False
+        self.decoder = Decoder(model, cache, eog, keep, None, speculation)
 
     def tokens(self, max_tokens: int | None = None) -> "Iterator[int]":
         """Yield the tokens as they are chosen, at most `max_tokens`. DataError as in
         grammar-filter and sample.
         """
-        records = self._decoder.records(self._chosen_tokens())
+        self.reason, self.is_full, self._at_limit = None, False, False
+        prev = -1 if self._chosen is None else self._chosen
+        records = self.decoder.records(self._chosen_tokens(), prev)
         if self.matcher:
             records = grammar.filter_records(records, self.matcher, "the model's answer")
         for n, record in enumerate(records, 1):
             if record.kind == b"E":
-                self.reason = record.end_before()
+                self.reason, self.is_full = record.end_before(), bool(record.flags & stream.FULL)
                 return
             self._chosen = self.sampler.choose(record, name="the model's answer")[0]
             self._pos = record.pos
             self.reason = record.end_after(n == max_tokens)
+            # behind the last token there are no logits, unless they are kept
+            self.decoder.n_left = None if max_tokens is None else max_tokens - n - (not self.keep)
             yield self._chosen
             if n == max_tokens and not self.reason:
                 self._at_limit = True
@@ -70,9 +85,9 @@ class Generation:
 
     def finish(self, reason: str) -> None:
         """End after the token that was yielded last, for `reason`: a stop string was found."""
-        self.reason = reason
+        self.reason, self.decoder.n_left = reason, 0
         if self.keep and self._pos == self.cache.n_tok < self.cache.capacity:
-            self._decoder.read(self._chosen)
+            self.decoder.read(self._chosen)
 
     def _chosen_tokens(self):
         while True:
@@ -128,6 +143,16 @@ class Answer:
         return data[: len(data) - n]
 
 
+def n_rows(n_tok: int, limit: int, capacity: int | None, max_tokens: int | None) -> int:
+    """Return the capacity of a new cache for a prompt of `n_tok` tokens and the text after it.
+
+    limit: maximum number of tokens. capacity: the value of --ctx-size, or None.
+    """
+    if capacity or max_tokens is None:
+        return limit
+    return capacities.rows(n_tok, limit, max_tokens)
+
+
 def begin(
     model: "Any",
     tokens: list[int],
@@ -137,6 +162,8 @@ def begin(
     kv: str | None = None,
     directory: str | None = None,
     name: str = "prompt",
+    kept: "PromptCache | None" = None,
+    stable: int | None = None,
 ) -> "Any":
     """Return a cache with the contents of `base` (a Snapshot or None) and `tokens` after it,
     and the logits.
@@ -144,6 +171,8 @@ def begin(
     The cache is a Scratch, or with `directory` a Snapshot there, to be sealed. Its size is
     `capacity`; without one that of `base` if there are no tokens, else the model's context. If
     `max_tokens` is known the size is no larger than prefill's, or than max_tokens need.
+    kept: a PromptCache, where the prompt's first tokens are looked for, and its first `stable`
+    (None: all) are kept. The cache may then be a Snapshot that is private to the process.
     DataError if the tokens do not fit, or if there are none.
     """
     n_base, limit = base.n_tok if base else 0, capacities.limit(model.hparams.n_ctx, capacity)
@@ -156,9 +185,21 @@ def begin(
         raise data_error(name, f"{n} tokens, more than {limit}{capacities.remedy(limit, capacity)}")
     if base and kv and model.geometry(kv) != base.geometry:
         raise data_error("the snapshot", f"its keys and values are not {kv} (see --kv)")
-    is_exact = capacity or not tokens or max_tokens is None
-    rows = limit if is_exact else capacities.rows(n, limit, max_tokens or 0)
+    rows = limit if not tokens else n_rows(n, limit, capacity, max_tokens)
     geometry = base.geometry if base else model.geometry(kv or "f16")
+    if kept:
+        tokens = (base.tokens[:n_base].tolist() if base else []) + tokens
+        base, n_base = kept.find(
+            model, geometry, tokens, n if stable is None else stable, limit, base
+        )
+        tokens = tokens[n_base:]
+        if base:
+            base.n_tok = n_base
+        if base and directory is None and base.capacity >= rows:
+            base.capacity = rows
+            if tokens:
+                model.prefill(base, tokens)
+            return base
     if directory is None:
         cache: Any = Scratch(geometry, rows, logits=True)
     else:

@@ -11,7 +11,7 @@ from ..faults import data_error, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 # Steps in their default order, that of llama.cpp; "least" is ours.
@@ -344,6 +344,23 @@ def number(setting: Setting, value: "Any") -> float | int:
 
 
 # Presets ------------------------------------------------------------------------------------
+
+
+def check_effect(values: "dict[str, Any]", is_given: "Callable[[str], bool]") -> None:
+    """ValueError if a setting was given whose step is not run. values: {argument: value}, with
+    `order` and `least`. is_given: whether the user chose the value of an argument.
+    """
+    order = ("temperature", "mirostat") if values["mirostat"] else (*values["order"], "mirostat")
+    why = "--mirostat" if values["mirostat"] else "--sampler-order"
+    if values["mirostat"] and is_given("order"):
+        raise ValueError("--mirostat and --sampler-order exclude each other")
+    for setting in SETTINGS:
+        chosen = is_given(setting.argument) and values[setting.argument] != setting.off
+        if chosen and setting.step not in order:
+            raise ValueError(f"{setting.flags[0]}: {why} leaves out the step {setting.step}")
+    if values["least"] and "least" not in order:
+        raise ValueError(f"--least: {why} leaves out the step least")
+
 
 MAX_PRESET_BYTES = 1 << 16
 

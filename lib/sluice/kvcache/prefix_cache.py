@@ -100,6 +100,40 @@ def get(
     return s
 
 
+def find_common(
+    directory: str,
+    model_id: bytes,
+    arithmetic: str,
+    geometry: "Any",
+    tokens: "Sequence[int]",
+    report: "Callable[[str], object]" = lambda message: None,
+) -> "tuple[Snapshot | None, int]":
+    """Return the opened Snapshot in `directory` that begins with the most of `tokens`, and how
+    many. It may go on with other tokens: then its rows up to there are of use, its logits not.
+
+    (None, 0) without one. Otherwise as `find`.
+    """
+    try:
+        check(directory)
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return None, 0
+    found = []  # (tokens in common, -tokens in all, path)
+    for name in names:
+        path = os.path.join(directory, name)
+        if name.startswith(model_id[:4].hex() + "-") and name.endswith(SUFFIX):
+            stored = _peek_tokens(path, model_id, arithmetic, geometry, report, len(tokens))
+            n = _n_common(stored[1], tokens) if stored else 0
+            if stored and n:
+                found.append((n, -stored[0], path))
+    for _, _, path in sorted(found, reverse=True):
+        s = _open(path, model_id, arithmetic, geometry, report)
+        if s:
+            _touch(path)
+            return s, _n_common(s.tokens[: min(s.n_tok, len(tokens))].tolist(), tokens)
+    return None, 0
+
+
 def store(directory: str, snapshot: "Snapshot", max_bytes: int = MAX_BYTES) -> str:
     """Seal `snapshot` under its name in `directory`, which is created if absent. Return its
     path.
@@ -130,9 +164,25 @@ def _name(model_id, digest):
     return f"{model_id[:4].hex()}-{digest.hexdigest()[:16]}{SUFFIX}"
 
 
+def _n_common(a, b):
+    """Return the number of tokens with which both sequences begin."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    return next(i for i in range(n) if a[i] != b[i])
+
+
 def _peek(path, model_id, arithmetic, geometry, report):
     """Return n_tok of the snapshot at `path`, or None unless its header is sound and of this
     model.
+    """
+    found = _peek_tokens(path, model_id, arithmetic, geometry, report)
+    return None if found is None else found[0]
+
+
+def _peek_tokens(path, model_id, arithmetic, geometry, report, maximum=None):
+    """Return (n_tok, the first `maximum` tokens) of the snapshot at `path`, its header checked,
+    its tokens not; or None unless it is of this model.
     """
     try:
         fd = files.open_trusted(path)
@@ -140,17 +190,18 @@ def _peek(path, model_id, arithmetic, geometry, report):
         return None  # gone, or not removable by this user
     try:
         h = format.read_header(fd, path)
+        tokens = os.pread(fd, 4 * min(h["n_tok"], maximum or 0), format.PAGE_BYTES)
     except Error as e:
         _remove(path, e, report)
+        return None
+    except OSError:
         return None
     finally:
         os.close(fd)
     ours = (model_id, arithmetic, *geometry)
-    return (
-        h["n_tok"]
-        if (h["model_id"], h["arithmetic"], *(h[f] for f in geometry._fields)) == ours
-        else None
-    )
+    if (h["model_id"], h["arithmetic"], *(h[f] for f in geometry._fields)) != ours:
+        return None
+    return h["n_tok"], memoryview(tokens[: len(tokens) // 4 * 4]).cast("i").tolist()
 
 
 def _open(path, model_id, arithmetic, geometry, report):

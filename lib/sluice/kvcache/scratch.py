@@ -35,11 +35,17 @@ class Scratch(Planes):
         """Replace the contents by the tokens, rows and logits of `base`, a Snapshot of this
         geometry.
         """
-        assert base.geometry == self.geometry and base.n_tok <= self.capacity
-        n_bytes = base.n_tok * self.layout.row_bytes
+        self.copy_prefix_from(base, base.n_tok)
+        ffi.memmove(self.logits, base.logits, 4 * self.geometry.n_vocab)
+
+    def copy_prefix_from(self, base: "Any", n_tok: int) -> None:
+        """Replace the contents by the first `n_tok` tokens and rows of `base`, a cache of this
+        geometry. The logits stay what they were.
+        """
+        assert base.geometry == self.geometry and n_tok <= min(base.n_tok, self.capacity)
+        n_bytes = n_tok * self.layout.row_bytes
         for i in range(self.geometry.n_layer):
             ffi.memmove(self.k(i), base.k(i), n_bytes)
             ffi.memmove(self.v(i), base.v(i), n_bytes)
-        self.tokens[: base.n_tok] = base.tokens[: base.n_tok]
-        ffi.memmove(self.logits, base.logits, 4 * self.geometry.n_vocab)
-        self.n_tok = base.n_tok
+        self.tokens[:n_tok] = base.tokens[:n_tok]
+        self.n_tok = n_tok

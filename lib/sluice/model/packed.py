@@ -5,6 +5,9 @@ after the other: a part writes its keys and values into the cache at its own pos
 an earlier part left there, and sees the rows below. So texts behind one prompt are parts that all
 begin behind the prompt, and a tree of continuations is its nodes, depth first, a token each.
 
+Parts may also have planes of their own: then they are of several caches, and texts that have
+nothing in common go through the layers together.
+
 Matrix products take the rows of all parts at once; keys and values are stored, and attention is
 computed, part by part in each block. No result depends on what else a pass holds, because every
 operation computes a row the same way whatever the number of rows.
@@ -26,13 +29,14 @@ if TYPE_CHECKING:
 
 class Part:
     """`tokens` (a list, not empty) at positions pos, pos + 1, ...; `key`: the caller's, None where
-    nobody asks for the hidden state after the last token.
+    nobody asks for the hidden state after the last token. planes: (keys, values) of each layer,
+    uint8_t *, of a cache of the same geometry, or None: the pass's own.
     """
 
-    __slots__ = ("pos", "tokens", "key")
+    __slots__ = ("pos", "tokens", "key", "planes")
 
-    def __init__(self, pos: int, tokens: list[int], key: Any = None) -> None:
-        self.pos, self.tokens, self.key = pos, tokens, key
+    def __init__(self, pos: int, tokens: list[int], key: Any = None, planes: Any = None) -> None:
+        self.pos, self.tokens, self.key, self.planes = pos, tokens, key, planes
 
 
 class Packed(Forward):
@@ -92,12 +96,12 @@ class Packed(Forward):
         (k, v), h, last = self._pending, self.h, self._is_last_block
         o = self._rows("attention", q.n)
         kind, row_bytes = self.cache.geometry.kv_type, self.cache.layout.row_bytes
-        k_plane, v_plane = self._planes[layer]
         scores = self._scores_of_parts()
         at = 0
         for i, part in enumerate(self._parts):
             n, pos = len(part.tokens), part.pos
             begin = pos * row_bytes
+            k_plane, v_plane = (part.planes or self._planes)[layer]
             lib.cache_store(k_plane + begin, kind, k.p + at * k.n, n * k.n)
             lib.cache_store(v_plane + begin, kind, v.p + at * v.n, n * v.n)
             # row, number and position of the queries
@@ -166,11 +170,11 @@ def passes(parts: Sequence[Part], chunk: int) -> Iterator[list[Part]]:
         while n + len(tokens) > chunk:
             left = chunk - n
             if left:
-                cut.append(Part(pos, tokens[:left]))
+                cut.append(Part(pos, tokens[:left], None, part.planes))
                 pos, tokens = pos + left, tokens[left:]
             yield cut
             cut, n = [], 0
-        cut.append(Part(pos, tokens, part.key))
+        cut.append(Part(pos, tokens, part.key, part.planes))
         n += len(tokens)
     if cut:
         yield cut
