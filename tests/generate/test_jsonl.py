@@ -64,9 +64,7 @@ LINES = st.lists(
             "grammar": st.just('root ::= "yes " root | "no"'),
             "penalize_prompt": st.just(True),
             "dry_multiplier": st.just(0.8),
-            "sampler_order": st.sampled_from(
-                ["dkt", "penalties;dry;min-p;least;top-k;temperature"]
-            ),
+            "sampler_order": st.sampled_from(["tmpksyldex", "xedlkypmts"]),
             "bias": st.just(["270=3"]),
             "least": st.just(True),
         },
