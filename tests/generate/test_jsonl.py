@@ -65,7 +65,7 @@ LINES = st.lists(
             "penalize_prompt": st.just(True),
             "dry_multiplier": st.just(0.8),
             "sampler_order": st.sampled_from(["tmpksyldex", "xedlkypmts"]),
-            "bias": st.just(["270=3"]),
+            "bias": st.just(["270=3", "2=-inf"]),  # in place of the command's
             "least": st.just(True),
         },
     ),
