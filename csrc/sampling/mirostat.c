@@ -48,8 +48,8 @@ static int64_t tokens_for(const candidates *c, int32_t n_vocab, double mu)
 {
     const double s = zipf_exponent(c), e = s - 1, log_n = sluice_log(n_vocab), u = e * log_n;
     /* e / (1 - N^-e), which is 1 / ln N at e = 0 */
-    const double ratio = u > -1e-5 && u < 1e-5 ? 1 / (log_n * (1 - u / 2))
-                                               : e / (1 - sluice_exp(-u));
+    const double ratio =
+        u > -1e-5 && u < 1e-5 ? 1 / (log_n * (1 - u / 2)) : e / (1 - sluice_exp(-u));
     const double log_k = sluice_log(ratio) + mu * LN2;
     if (log_k <= 0) /* also if s is 0, and 1 / s infinite */
         return 1;

@@ -89,8 +89,8 @@ void penalize_repeats(candidates *c, const sample_options *o, const sample_memor
         const int64_t at = find_token(c->key, c->n, id);
         if (at >= 0) {
             const double excess = longest[id] - o->dry_allowed_length;
-            const double l = key_logit(c->key[at]) * c->heat
-                - o->dry_multiplier * sluice_exp(excess * log_base);
+            const double l =
+                key_logit(c->key[at]) * c->heat - o->dry_multiplier * sluice_exp(excess * log_base);
             c->key[at] = with_logit(c->key[at], l / c->heat);
         }
         longest[id] = 0;

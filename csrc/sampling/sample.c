@@ -74,36 +74,16 @@ static void run_step(candidates *c, int32_t step, const sample_options *o,
                      const sample_memory *memory, uint64_t random)
 {
     switch (step) {
-    case SAMPLE_PENALTIES:
-        penalize(c, o, memory);
-        break;
-    case SAMPLE_DRY:
-        penalize_repeats(c, o, memory);
-        break;
-    case SAMPLE_LEAST:
-        negate(c);
-        break;
-    case SAMPLE_TOP_N_SIGMA:
-        keep_near_best(c, o);
-        break;
-    case SAMPLE_TOP_K:
-        keep_top_k(c, o);
-        break;
-    case SAMPLE_TYPICAL:
-        keep_typical(c, o);
-        break;
-    case SAMPLE_TOP_P:
-        keep_top_p(c, o);
-        break;
-    case SAMPLE_MIN_P:
-        keep_min_p(c, o);
-        break;
-    case SAMPLE_XTC:
-        exclude_top(c, o, splitmix64(random));
-        break;
-    case SAMPLE_TEMPERATURE:
-        heat_up(c, o);
-        break;
+    case SAMPLE_PENALTIES: penalize(c, o, memory); break;
+    case SAMPLE_DRY: penalize_repeats(c, o, memory); break;
+    case SAMPLE_LEAST: negate(c); break;
+    case SAMPLE_TOP_N_SIGMA: keep_near_best(c, o); break;
+    case SAMPLE_TOP_K: keep_top_k(c, o); break;
+    case SAMPLE_TYPICAL: keep_typical(c, o); break;
+    case SAMPLE_TOP_P: keep_top_p(c, o); break;
+    case SAMPLE_MIN_P: keep_min_p(c, o); break;
+    case SAMPLE_XTC: exclude_top(c, o, splitmix64(random)); break;
+    case SAMPLE_TEMPERATURE: heat_up(c, o); break;
     }
 }
 
