@@ -133,11 +133,40 @@ BAD = {
     ),
     "long": (["-q", "./one.yaml", "-q", "./two.yaml", "--long"], 64, "need one question"),
     "learn": (["-q", "./one.yaml", "-q", "./two.yaml", "--learn", "yes"], 64, "--learn"),
-    "answers without a question": (["--answers", "yes,no"], 64, "--answers: needs exactly one -q"),
+    "answers without a question": (["--answers", "yes,no"], 64, "need exactly one -q"),
     "answers of two questions": (
         ["-q", "A?", "-q", "B?", "--answers", "yes,no"],
         64,
-        "--answers: needs exactly one -q",
+        "need exactly one -q",
+    ),
+    "a schema without a question": (["--json-schema", "true"], 65, "allows more than 4096 texts"),
+    "a schema of one value": (
+        ["-q", "A?", "--json-schema", '{"const": "x"}'],
+        65,
+        "1 given; give 2 to 255",
+    ),
+    "a schema of any text": (
+        ["-q", "A?", "--json-schema", '{"type": "string"}'],
+        65,
+        "--json-schema: allows more than 4096 texts",
+    ),
+    "a schema from stdin": (["-q", "A?", "--json-schema", "-"], 64, "stdin has the text"),
+    "a schema that is none": (["-q", "A?", "--json-schema", "{"], 65, "--json-schema"),
+    "a keyword that is not honoured": (
+        ["-q", "A?", "--json-schema", '{"uniqueItems": true}'],
+        69,
+        "uniqueItems",
+    ),
+    "a regular expression of long texts": (
+        ["-q", "A?", "--regex", "a{100000}"],
+        65,
+        "texts longer than 1024 bytes",
+    ),
+    "a regular expression without end": (["-q", "A?", "--regex", "a*"], 65, "--regex: allows more"),
+    "answers of two kinds": (
+        ["-q", "A?", "--answers", "a,b", "--regex", "a|b"],
+        64,
+        "--answers and --regex exclude each other",
     ),
     "answer twice": (["-q", "A?", "--answers", "a,b,a"], 65, '"a" is given twice'),
     "one answer": (["-q", "A?", "--answers", "a"], 65, "1 given; give 2 to 255"),
@@ -180,6 +209,25 @@ def test_questions_of_different_models_are_refused(models, two):
     done = subprocess.run([BIN / "classify", *both], input=TEXT, capture_output=True, cwd=two)
     assert done.returncode == 64 and b"name different models; choose one with -m" in done.stderr
     assert classify(models, *both, input=TEXT, cwd=two).returncode in (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "argv, answers",
+    [
+        (["--json-schema", '{"enum": ["low", "high", 7, 7.0, null]}'], "low high 7 null".split()),
+        (["--json-schema", '{"type": "integer", "minimum": 1, "maximum": 3}'], ["1", "2", "3"]),
+        (["--json-schema", '{"type": "boolean"}'], ["true", "false"]),
+        (["--regex", "[1-3]|none"], ["1", "2", "3", "none"]),
+        (["--regex", "(ü|a){2}"], ["üü", "üa", "aü", "aa"]),
+    ],
+)
+def test_answers_are_the_texts_of_a_schema_or_an_expression(models, argv, answers):
+    """As those of --answers, with the same probabilities."""
+    found = classify(models, "-q", "Which?", *argv, "--json", input=TEXT)
+    named = classify(models, "-q", "Which?", "--answers", ",".join(answers), "--json", input=TEXT)
+    of_found, of_named = ({**json.loads(x.stdout), "ms": 0} for x in (found, named))
+    assert list(of_found["p"]) == answers and found.returncode == named.returncode
+    assert of_found == of_named
 
 
 def test_question_without_a_file_is_asked_by_its_text(models):

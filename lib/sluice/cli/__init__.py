@@ -13,6 +13,7 @@ from .command import IGNORED, code_of, command, only_one, refuse, refuse_termina
 # isort: split
 # the others import click, which command imports without what is slow in it
 from .classify_options import (
+    answers_options,
     evaluate_options,
     fit_options,
     learning_options,
@@ -51,6 +52,7 @@ __all__ = [
     "Bytes",
     "Number",
     "OrNone",
+    "answers_options",
     "argument",
     "arithmetic_option",
     "cache_options",

@@ -1,12 +1,67 @@
 """Options of `classify`: texts, mail, why, receipts, learning, evaluation, fits, the daemon."""
 
+import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
 import click
 
+from .command import only_one
 from .declared import option
 from .values import Mode
+
+
+def answers_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: answers to the text of a question. The function gets them as `answers`, a list or
+    None.
+    """
+
+    @functools.wraps(function)
+    def with_answers(
+        *args: Any, answers: str | None, regex: str | None, json_schema: str | None, **values: Any
+    ) -> Any:
+        only_one(answers=answers, regex=regex, json_schema=json_schema)
+        found = None if answers is None else [word.strip() for word in answers.split(",")]
+        if regex is not None or json_schema is not None:
+            from ..grammar import finite
+            from ..grammar.sources import Source
+
+            if json_schema == "-":
+                raise click.UsageError("--json-schema -: stdin has the text")
+            syntax = Source(regex=regex, schema=json_schema).syntax()
+            assert syntax is not None
+            found = (
+                [os.fsdecode(text) for text in finite.texts(syntax)]
+                if json_schema is None
+                else finite.json_values(syntax)
+            )
+        return function(*args, answers=found, **values)
+
+    for decorate in (
+        option(
+            "--json-schema",
+            metavar="SCHEMA",
+            group="Model",
+            files=("json",),
+            help="Answers to the question whose text -q gives: the values of a schema, such as an"
+            " enum; a file or its text.",
+        ),
+        option(
+            "--regex",
+            metavar="RE",
+            group="Model",
+            help="Answers to the question whose text -q gives: the texts that RE matches.",
+        ),
+        option(
+            "--answers",
+            metavar="A,B",
+            group="Model",
+            help="Answers, 2 to 255 with commas between, to the question whose text -q gives.",
+        ),
+    ):
+        with_answers = decorate(with_answers)
+    return with_answers
 
 
 def texts_options(function: Callable[..., Any]) -> Callable[..., Any]:

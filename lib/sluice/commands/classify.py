@@ -47,12 +47,7 @@ if TYPE_CHECKING:
         " them."
     ),
 )
-@cli.option(
-    "--answers",
-    metavar="A,B",
-    group="Model",
-    help="Answers, 2 to 255 with commas between, to the question whose text -q gives.",
-)
+@cli.answers_options
 @cli.text_option("Read FILE as standard input.")
 @cli.option(
     "--mail",
@@ -117,7 +112,7 @@ def main(
     model: str | None,
     vocab_file: str | None,
     asked: tuple[str, ...],
-    answers: str | None,
+    answers: list[str] | None,
     mail: bool,
     long: bool,
     pass_through: bool,
@@ -195,7 +190,9 @@ def main(
       the most likely label is below its threshold, print "unsure" and the probability of the first
       label; so for a message that has neither text nor links. Bundled questions: spam (the
       default), and for any chat model language-is-english, urgent and sentiment. -q 'Is this
-      urgent?' --answers yes,no needs no file. Long input is truncated to its first and last tokens.
+      urgent?' --answers yes,no needs no file. The answers may also be the values of a JSON Schema
+      (--json-schema '{"enum": ["low", "high"]}') or the texts of a regular expression (--regex
+      '[1-5]'). Long input is truncated to its first and last tokens.
 
       With several questions, each text gets a line for each: question, label and probability, with
       tabs between. Each answer is that of the question asked alone. Questions whose prompts have
@@ -357,7 +354,7 @@ def main(
     cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
     cli.refuse(
         answers is not None and len(asked) != 1,
-        "--answers: needs exactly one -q, the text of a question",
+        "--answers, --regex and --json-schema: need exactly one -q, the text of a question",
     )
     for name, value in ("label", label_column), ("compare", compared), ("curve", curve):
         cli.refuse(
@@ -390,7 +387,6 @@ def main(
             for other, given in others.items():
                 cli.only_one(**{name: value, other: given})
         cli.refuse(value and len(asked) > 1, f"--{name.replace('_', '-')}: needs one question")
-    named = None if answers is None else [word.strip() for word in answers.split(",")]
     cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
     cli.only_one(learn=learn is not None, forget=forget, reset=reset, list_learned=list_learned)
@@ -424,7 +420,7 @@ def main(
         vocab=vocab_file,
         huge_pages=huge_pages,
         say=None if is_learning else cli.say,
-        answers=named,
+        answers=answers,
         fit_path=fit_path,
         prior=prior,
         auto_learn=auto_learn,
