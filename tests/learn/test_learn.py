@@ -239,7 +239,7 @@ def test_another_model_or_question_is_left_out_and_kept(taught, tmp_path):
     assert taught.json(*other)["calibration"]["learnt"] == 1
     # the same question, calibrated anew by its maker
     done = taught.classify(*colder, "--json")
-    assert b"another calibration of the question; the next --learn refits it" in done.stderr
+    assert b"another calibration of the question; the next --learn fits it again" in done.stderr
     assert taught.classify(*colder, "--learn", "no", input=SPAM).returncode == 0
     assert taught.json(*colder)["calibration"]["learnt"] == 2
 

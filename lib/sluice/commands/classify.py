@@ -229,15 +229,15 @@ def main(
       "X-Spam-Status: unchecked; reason=WORD", as for mail-filter. If the command fails and prints
       nothing, use the original message.
 
-      --learn ANSWER teaches texts: stdin, FILEs, folders, mboxes, or those of --each, --csv and
-      --jsonl. Verdicts join the model's answer with the words and header fields of what was taught.
-      A taught text gets the answer it was taught; another --learn moves it, --forget undoes it.
-      Teach every answer, and texts with a correct result, too. Of one text the new result is
+      --learn ANSWER learns texts: stdin, FILEs, folders, mboxes, or those of --each, --csv and
+      --jsonl. Verdicts join the model's answer with the words and header fields of learned texts. A
+      learned text gets the ANSWER; another --learn moves it, --forget undoes it. Let it learn texts
+      of every answer, and texts with a correct result, too. Of one text the new result is
       printed, of many their number. The file (mode 0600) has digests and numbers, no words, of at
       most 20,000 texts; the oldest give way. A damaged file, or one of another model, is ignored
       with a message on stderr; --reset empties it. --list-learned prints counts, dates, and how
       many of the texts would be right if each had not been learned. --auto-learn P also learns
-      answers surer than P; they never count for more than the texts that you taught.
+      answers surer than P; they never count for more than those of --learn.
 
       --rules reads allow and block lists of messages from a YAML file: a list `rules` with for each
       rule its name (rule), an answer, and one or more of sender, domain, list-id, client and
@@ -252,7 +252,7 @@ def main(
       again when it changes; it must not be writable by others.
 
       --explain-header adds numbers and fixed words, no text of the message: log-odds of the first
-      answer by the model and by what the user taught (tokens), the number of texts taught, the
+      answer by the model and by what was learned (tokens), the number of learned texts, the
       rule, and signals such as dkim:pass (of servers named by --authserv-id), list, reply-to:other.
 
       --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
@@ -277,9 +277,9 @@ def main(
       prints an object. --html writes a page with ROC and reliability curves, a histogram, and the
       worst mistakes with their texts. --compare evaluates another model, question or calibration on
       the same texts: the differences with paired intervals, and McNemar's exact test. --curve
-      10,50,200 adds a learning curve: so many of the texts are taught, as --learn does it, and all
+      10,50,200 adds a learning curve: so many of the texts are learned, as --learn does it, and all
       others classified, five times for each number; next to the question alone, and to bogofilter
-      taught the same texts. What --learn has kept is not used for it, and nothing is kept.
+      that learned the same texts. What --learn has kept is not used for it, and nothing is kept.
 
       --prior corrects what the model prefers whatever the text says, without labels: it divides the
       probability of each answer by what the answer gets on average, over content-free inputs, over
@@ -291,7 +291,7 @@ def main(
       biases of the calibration or, with 60 labels or more, a linear head on the model's last hidden
       state. --risk 0.01 also finds the threshold at which accepted answers are wrong in at most
       1 % of cases, with 95 % confidence; it needs 299 labelled texts, 59 for 5 %. A fit of another
-      model or question is an error (65). --learn refits from a fit without a head.
+      model or question is an error (65). --learn starts from a fit without a head.
 
       Over many texts, a line on stderr at the end says if the answers were improbable among all
       that the model could write, or if one answer took more than 95 % of 50 texts or more.

@@ -73,7 +73,7 @@ class Learned:
         if section.prior != calibration.prior(self._question):
             raise data_error(
                 self.path,
-                "was fitted to another calibration of the question; the next --learn refits it",
+                "was fitted to another calibration of the question; the next --learn fits it again",
             )
         return section
 
@@ -169,7 +169,7 @@ class Section:
         not been.
 
         t: the evidence for each answer, [k], its sum 0. weights: {token: what it adds to t}, of the
-        tokens that taught texts have.
+        tokens that learned texts have.
         """
         pairs, totals, k, m = self._pairs, self._totals, self._k, len(self._pairs)
         counts, known, of_sender, words = [], [], [], list(words)

@@ -1,4 +1,4 @@
-"""`classify --learn`, `--forget` and `--reset`: teach any number of texts, with one change of the
+"""`classify --learn`, `--forget` and `--reset`: learn any number of texts, with one change of the
 file.
 """
 
