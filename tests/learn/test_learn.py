@@ -284,6 +284,10 @@ def test_trouble_with_the_file_is_a_warning(taught, trouble):
     for argv in ("--learn", "no"), ("--list-learned",):
         done = taught.classify(*argv)
         assert (done.returncode, done.stderr.count(b"\n")) == (65, 1)
+        assert done.stderr.endswith(b"; --reset begins again\n") == (trouble == "damaged")
+    if trouble == "damaged":
+        assert taught.classify("--reset").stdout == b"forgotten a damaged file\n"
+        assert taught.classify("--learn", "no").returncode == 0
 
 
 @pytest.mark.full

@@ -121,9 +121,9 @@ class Section:
         self.joint = Joint(scale, trust, bias)
         numbers = (*self.prior, scale, trust, *bias)
         if not all(-layout.MAX_NUMBER <= x <= layout.MAX_NUMBER for x in numbers):  # NaN fails
-            raise data_error(path, "damaged: a number of the fit is out of range")
+            raise layout.damaged(path, "a number of the fit is out of range")
         if scale < 0 or self.prior[0] <= 0:
-            raise data_error(path, "damaged: scale of the fit is below 0")
+            raise layout.damaged(path, "scale of the fit is below 0")
         self._totals = array("totals", "I").tolist()
         self._pairs, self._texts = array("pairs", "Q"), array("texts", "Q")
         self._labels, self._flags = array("labels", "B"), array("flags", "B")
