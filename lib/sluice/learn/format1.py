@@ -47,6 +47,12 @@ class Section:
         self.model, self.question, self.n_texts, self.prior = model, question, n_texts, prior
         self.joint = Joint(fitted[0], 0.0, fitted[1:])
 
+    def digest(self) -> str:
+        """Return 16 hex digits of a hash of all that decides a verdict."""
+        import hashlib
+
+        return hashlib.sha256(repr((self.prior, self.joint)).encode()).hexdigest()[:16]
+
     def label(self, parts: tuple[bytes, bytes | None]) -> None:
         """No text is known."""
         return None

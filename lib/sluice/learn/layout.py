@@ -47,7 +47,7 @@ in bounded time.
 import os
 import struct
 
-from ..faults import DataError, data_error
+from ..faults import Error, data_error
 from ..kernels import lib
 from ..system import files
 
@@ -176,7 +176,7 @@ def head_of(salt: bytes, entries: "list[Entry]", crc: int) -> bytes:
     return HEAD.pack(*fields) + packed
 
 
-def damaged(path: str, what: str) -> DataError:
+def damaged(path: str, what: str) -> Error:
     """Return the DataError of a file that was a calibration, with its remedy."""
     return data_error(path, f"damaged: {what}; --reset begins again")
 

@@ -136,6 +136,15 @@ class Section:
             self._salted = layout.Salted(self._salt)
         return self._salted
 
+    def digest(self) -> str:
+        """Return 16 hex digits of a hash of all that decides a verdict."""
+        import hashlib
+
+        h = hashlib.sha256(repr((self.prior, self.joint)).encode())
+        for array in self._pairs, self._texts, self._labels, self._flags:
+            h.update(array)
+        return h.hexdigest()[:16]
+
     @property
     def has_evidence(self) -> bool:
         """Whether tokens of a text can say anything."""
