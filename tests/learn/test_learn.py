@@ -35,6 +35,22 @@ def test_taught_text_comes_out_as_taught(taught):
     assert taught.json()["answer"] == "no" and taught.n() == 1
 
 
+def test_folder_of_texts_that_had_another_answer_is_named(taught, tmp_path):
+    """As when the whole inbox is learned as wanted, with the spam in it."""
+    (tmp_path / "box").mkdir()
+    for i in range(26):
+        part = bytes([97 + i]) * 9  # digits are folded
+        (tmp_path / "box" / str(i)).write_bytes(SPAM + b"\n" + part + b"\n")
+    done = taught.classify("--learn", "no", tmp_path / "box")
+    assert done.stdout == b"learned 26 no, 26 new, 0 moved\n" and done.returncode == 0
+    assert done.stderr == (
+        b"classify: until now 26 of these 26 texts got another answer; if they are not all no,"
+        b" --forget takes it back\n"
+    )
+    assert taught.classify("--learn", "no", tmp_path / "box").stderr == b""
+    assert taught.classify("--forget", tmp_path / "box").stdout == b"forgotten 26\n"
+
+
 @pytest.mark.full
 def test_mail_is_known_whatever_a_mailbox_added(taught):
     taught.learn("yes")

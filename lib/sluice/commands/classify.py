@@ -327,7 +327,7 @@ def main(
     EXAMPLES
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
-      classify --select yes -0 Maildir | xargs -0 mv -t Maildir/.Junk/cur
+      classify --select yes -0 Maildir | xargs -0r mv -t Maildir/.Junk/cur
       classify --learn ham Maildir && classify --learn spam Maildir/.Junk
       classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
       classify -m m.gguf -q urgent --each line --select yes <log || echo none
