@@ -13,6 +13,7 @@ from .. import stream
 from ..faults import data_error
 from ..classify.setup import Setup
 from ..classify.plan import STDIN, Texts
+from ..cli import classify_combinations, combinations
 import click
 
 TYPE_CHECKING = False
@@ -341,75 +342,13 @@ def main(
       mail-filter, mail-text, generate
     """
     began = time.monotonic()
-    cli.only_one(long=long, as_json=as_json, listen=listen, pass_through=pass_through)
-    cli.only_one(files=files, listen=listen, pass_through=pass_through)
-    cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
-    cli.only_one(why=why, verify=verify, long=long, listen=listen, pass_through=pass_through)
-    cli.refuse(
-        not why and (top or spans or counterfactual), "--top, --spans, --counterfactual: need --why"
-    )
-    cli.only_one(verify=verify, receipt=receipt, listen=listen, pass_through=pass_through)
-    cli.only_one(verify=verify, long=long, select=select is not None, state=state_file)
-    cli.refuse(
-        receipt_key and not (receipt or verify), "--receipt-key: needs --receipt or --verify"
-    )
-    cli.refuse(mass and not (jsonl or as_json), "--mass: needs --json or --jsonl")
-    cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
+    combinations.check(classify_combinations.RULES)
     cli.refuse(
         answers is not None and len(asked) != 1,
         "--answers: needs exactly one -q, the text of a question",
     )
-    for name, value in ("label", label_column), ("compare", compared), ("curve", curve):
-        cli.refuse(
-            value is not None and not (evaluate or fit and name == "label"),
-            f"--{name}: needs --evaluate",
-        )
-    cli.refuse(html is not None and not (why or evaluate), "--html: needs --why or --evaluate")
-    cli.refuse(not fit and (head or risk is not None), "--head and --risk: need --fit")
-    cli.refuse(
-        prior not in (None, "none")
-        and (learn is not None or forget or auto_learn or calibration_file or fit_path),
-        "--prior excludes --learn, --forget, --auto-learn, --calibration and --fit-file",
-    )
-    cli.refuse(client and not rules, "--client: needs --rules")
-    cli.refuse(learned_by and not learned_in, "--learned-by: needs --learned-in")
-    cli.refuse(listen and (client or learned_by), "--client and --learned-by: not with --listen")
-    cli.refuse(
-        explain_header and not (long or pass_through),
-        "--explain-header: needs --pass-through or --long",
-    )
-    for name, value in ("rules", rules), ("learned_in", learned_in):
-        for others in (
-            dict(evaluate=evaluate, compare=compared),
-            dict(fit=fit),
-            dict(why=why, no_calibration=no_calibration and learned_in),
-            dict(learn=learn, verify=verify),
-            dict(forget=forget, receipt=receipt),
-            dict(prior=prior, save_prior=save_prior, auto_learn=auto_learn and learned_in),
-        ):
-            for other, given in others.items():
-                cli.only_one(**{name: value, other: given})
-        cli.refuse(value and len(asked) > 1, f"--{name.replace('_', '-')}: needs one question")
     named = None if answers is None else [word.strip() for word in answers.split(",")]
-    cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
-    cli.only_one(learn=learn is not None, forget=forget, reset=reset, list_learned=list_learned)
-    for name, is_given in dict(
-        listen=listen, pass_through=pass_through, no_calibration=no_calibration, long=long
-    ).items():
-        cli.only_one(
-            learn=learn is not None,
-            forget=forget,
-            reset=reset,
-            list_learned=list_learned,
-            **{name: is_given},
-        )
-    cli.refuse(
-        len(asked) > 1 and (is_learning or auto_learn or reset or list_learned),
-        "--learn, --forget, --list-learned, --reset and --auto-learn: need one question",
-    )
-    cli.refuse((reset or list_learned) and files, "--list-learned and --reset: take no FILE")
-    cli.only_one(auto_learn=auto_learn, learn=learn is not None, forget=forget)
     options: dict[str, Any] = dict(
         asked=asked or ("spam",),
         model=model,
@@ -438,20 +377,11 @@ def main(
         from ..learn import asked as learning
 
         learning.at_once(Setup(**options), reset, as_json)
-    for name, is_given in ("evaluate", evaluate), ("fit", fit):
-        if is_given:
-            cli.only_one(**{name: 1}, listen=listen, pass_through=pass_through, learn=learn)
-            cli.only_one(**{name: 1}, jsonl=jsonl, long=long, each=each, select=select)
-            cli.only_one(**{name: 1}, forget=forget, state=state_file, null=null)
-            cli.only_one(**{name: 1}, why=why, verify=verify, receipt=receipt)
-            cli.refuse(not files, f"--{name}: needs LABELLED texts")
     forms = column, label_column, mail, recursive, mbox, as_text
     if evaluate:
         cli.refuse(prior == "texts" or save_prior, "--evaluate: save a prior before, then name it")
-        cli.refuse(curve and (compared or prior), "--curve excludes --compare and --prior")
         return _evaluate(options, files, forms, as_json, html, compared, curve)
     if fit:
-        cli.only_one(fit=True, prior=prior, save_prior=save_prior, no_calibration=no_calibration)
         return _fit(options, files, forms, (head, risk), as_json)
     texts = Texts(
         files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json
