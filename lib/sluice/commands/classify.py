@@ -232,13 +232,14 @@ def main(
 
       --learn ANSWER learns texts: stdin, FILEs, folders, mboxes, or those of --each, --csv and
       --jsonl. Verdicts join the model's answer with the words and header fields of learned texts. A
-      learned text gets the ANSWER; another --learn moves it, --forget undoes it. Let it learn texts
-      of every answer, and texts with a correct result, too. Of one text the new result is
-      printed, of many their number. The file (mode 0600) has digests and numbers, no words, of at
-      most 20,000 texts; the oldest give way. A damaged file, or one of another model, is ignored
-      with a message on stderr; --reset empties it. --list-learned prints counts, dates, and how
-      many of the texts would be right if each had not been learned. --auto-learn P also learns
-      answers surer than P; they never count for more than those of --learn.
+      learned text gets the ANSWER; another --learn moves it, --forget undoes it. All texts of one
+      command get the same answer, so a folder must not hold others. Let it learn texts of every
+      answer, and texts with a correct result, too. Of one text the new result is printed, of many
+      their number. The file (mode 0600) has digests and numbers, no words, of at most 20,000 texts;
+      the oldest give way. A damaged file, or one of another model, is ignored with a message on
+      stderr; --reset empties it. --list-learned prints counts, dates, and how many of the texts
+      would be right if each had not been learned. --auto-learn P also learns answers surer than P;
+      they never count for more than those of --learn.
 
       --rules reads allow and block lists of messages from a YAML file: a list `rules` with for each
       rule its name (rule), an answer, and one or more of sender, domain, list-id, client and
@@ -253,8 +254,8 @@ def main(
       again when it changes; it must not be writable by others.
 
       --explain-header adds numbers and fixed words, no text of the message: log-odds of the first
-      answer by the model and by what was learned (tokens), the number of learned texts, the
-      rule, and signals such as dkim:pass (of servers named by --authserv-id), list, reply-to:other.
+      answer by the model and by what was learned (tokens), the number of learned texts, the rule,
+      and signals such as dkim:pass (of servers named by --authserv-id), list, reply-to:other.
 
       --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
       and every bit of the log probabilities. --verify RECEIPTS classifies the same texts again, by
@@ -269,6 +270,7 @@ def main(
       classified as if it had been given. --counterfactual adds lines without which the answer is
       another, if there are any. After --learn, the words and header fields of the text that weighed
       most follow. Colours: on a terminal, unless $NO_COLOR is set.
+
       --evaluate classifies texts whose answers are known. It prints accuracy, area under the ROC
       curve, Brier score, log loss, calibration error (ECE), coverage at the thresholds, and for
       each answer precision, recall and F1, all with 95 % bootstrap intervals; and the confusion
