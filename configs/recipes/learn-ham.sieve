@@ -8,6 +8,6 @@ if environment :is "imap.mailbox" ["Trash", "Deleted", "Deleted Items"] {
 
 pipe :copy :try "classify" ["--learn", "no"];
 
-# Where a worker judges by recipient (classify --listen --learned-in DIR, mail-filter --learned-by recipient), teach its file:
+# Where a worker answers by recipient (classify --listen --learned-in DIR, mail-filter --learned-by recipient), learn in its file:
 # pipe :copy :try "classify" ["--learn", "no", "--calibration",
 #                             "/var/lib/sluice/learned/${env.vnd.dovecot.username}/spam.calibration"];

@@ -3,6 +3,6 @@ require ["vnd.dovecot.pipe", "copy", "imapsieve", "variables", "vnd.dovecot.envi
 
 pipe :copy :try "classify" ["--learn", "yes"];
 
-# Where a worker judges by recipient (classify --listen --learned-in DIR, mail-filter --learned-by recipient), teach its file:
+# Where a worker answers by recipient (classify --listen --learned-in DIR, mail-filter --learned-by recipient), learn in its file:
 # pipe :copy :try "classify" ["--learn", "yes", "--calibration",
 #                             "/var/lib/sluice/learned/${env.vnd.dovecot.username}/spam.calibration"];

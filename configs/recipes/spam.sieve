@@ -13,9 +13,9 @@ if not filter "classify" ["--pass-through"] {
 }
 
 # The quick form, a resident worker (configs/systemd) instead of a process that maps the model for each mail. Its socket must
-# be open to the users (SocketMode=0666 in sluice-classify.socket), else each mail takes a process as before. It judges by
-# what the user taught if the worker has --learned-in DIR, and the user teaches DIR/USER/spam.calibration (classify --help);
-# else by what the worker was taught.
+# be open to the users (SocketMode=0666 in sluice-classify.socket), else each mail takes a process as before. It answers by
+# what the user learned if the worker has --learned-in DIR, and the user's --learn has --calibration DIR/USER/spam.calibration;
+# else by the worker's own --calibration.
 # if not filter "mail-filter" ["--deliver", "stdout", "--log", "-", "--socket", "/run/sluice/classify.sock", "--learned-by", "recipient", "--", "${env.vnd.dovecot.username}"] {}
 
 if header :is "X-Spam-Flag" "YES" {

@@ -1,12 +1,12 @@
-"""Learning curves of simulated users: how well `classify` judges a user's mail after `--learn`.
+"""Learning curves of simulated users: how well `classify` answers after `--learn`.
 
 python -m spam_training.simulated_users CORPORA
 
 A user is a corpus, or the mailbox of one of the Enron-Spam users. Random draws of the user's
-messages are taught, all others are classified (sluice.evaluate.curve), and bogofilter, taught the
-same messages, stands next to it. A model that was trained on the corpora is tested on messages that
-were kept for validation. One that has not seen a user's corpus, trained with --leave-out or another
-model altogether, can be tested on all of them (--everything).
+messages are learned, all others are classified (sluice.evaluate.curve), and bogofilter, which
+learned the same messages, stands next to it. A model that was trained on the corpora is tested on
+messages that were kept for validation. One that has not seen a user's corpus, trained with
+--leave-out or another model altogether, can be tested on all of them (--everything).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SEED = 1
     "numbers",
     default="10,20,50,100,200",
     metavar="N,N",
-    help="Numbers of taught messages.",
+    help="Numbers of learned messages.",
 )
 @click.option("--everything", is_flag=True, help="Messages used for training, too.")
 @click.option(
@@ -87,7 +87,7 @@ def main(
     c = classifier.Classifier(question.read(config), model, threads)
     missing = ""
     click.echo(
-        f"| user | messages, spam | taught | {' | '.join((curve.MODEL, curve.LEARNED))} |"
+        f"| user | messages, spam | messages learned | {' | '.join((curve.MODEL, curve.LEARNED))} |"
         f" {curve.BOGOFILTER} |\n| --- | ---: | ---: | --- | --- | --- |"
     )
     for user in users:

@@ -406,6 +406,38 @@ def test_state_of_another_question_is_refused(models, q, tmp_path):
     assert b"is of a run with another question" in done.stderr
 
 
+def test_what_was_learned_between_two_runs_is_said_and_another_file_refused(tmp_path):
+    """Texts without an answer get that of what is learned now; those with one keep it."""
+    file, box = ("--calibration", tmp_path / "c"), tmp_path / "box"
+    box.mkdir()
+
+    def run(*argv):
+        with open(tmp_path / "out", "ab") as out:
+            done = subprocess.run(
+                [BIN / "classify", "--state", tmp_path / "s", *argv, box],
+                stdout=out,
+                stderr=subprocess.PIPE,
+            )
+        return done.returncode, done.stderr.decode()
+
+    said = (
+        f"classify: {tmp_path}/s: something was learned or forgotten since this run began;"
+        " the answers so far stay\n"
+    )
+    shutil.copy(MAILS[0], box / "0")
+    assert run(*file) == run(*file) == (0, "")
+    subprocess.run([BIN / "classify", *file, "--learn", "yes", MAILS[0], MAILS[1]], check=True)
+    shutil.copy(MAILS[1], box / "1")
+    assert run(*file, "--auto-learn", "1")[1] == ""  # learns by itself: not compared
+    answers = [line.split("\t")[1] for line in (tmp_path / "out").read_text().splitlines()]
+    assert answers == ["no", "yes"]
+    assert run(*file) == (0, said)
+    assert run(*file) == (0, "")
+    for other in ("--calibration", tmp_path / "d"), ("--no-calibration",):
+        code, stderr = run(*other)
+        assert code == 65 and "is of a run with another calibration" in stderr
+
+
 def test_maildir_run_goes_on_while_mail_moves(tmp_path):
     """A message that was answered stays answered when its reader marks it."""
     box = maildir(tmp_path / "Maildir")

@@ -194,7 +194,7 @@ def test_transcript_is_true(request, tmp_path, page, number, text):
 
 
 RUN = {
-    "README.md": {"script"},
+    "README.md": {"script", "maildir"},
     "lib/README.md": {"generate", "jsonl", "samplers in use", "recipes", "quantize", "talk"},
     "configs/README.md": {"spam loop"},
     "configs/recipes/many-machines.md": {  # tests/classify/test_many_machines.py
@@ -210,6 +210,26 @@ def test_examples_are_all_run_or_marked():
             assert {b.name for b in blocks(page) if b.kind == "sh"} - {"not run"} == RUN.get(
                 page, set()
             ), page
+
+
+def test_maildir_example_sorts_learns_and_reports(tmp_path):
+    """On a Maildir whose messages lie in cur, cur of its Junk folder is empty at first."""
+    box = tmp_path / "Maildir"
+    for folder in (box, box / ".Junk"):
+        for name in ("cur", "new", "tmp"):
+            (folder / name).mkdir(parents=True)
+    for mail in sorted((ROOT / "tests" / "mails").glob("*.eml")):
+        shutil.copy(mail, box / "cur" / f"{mail.stem}:2,S")
+    script = "set -e\n" + block("README.md", "maildir")
+    env = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data")}
+    done = shell(script, tmp_path, **env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert {p.name.split("-")[0] for p in (box / ".Junk" / "cur").iterdir()} == {"spam"}
+    lines = done.stdout.decode().splitlines()
+    assert "learned 3 yes, 3 new, 0 moved" in lines and "learned 3 no, 3 new, 0 moved" in lines
+    assert "6 texts, 6 of them learned: each is classified as if it had not been" in lines
+    again = shell(script, tmp_path, **env)  # with nothing left to move
+    assert (again.returncode, again.stderr) == (0, b"") and b"learned 3 no, 0 new" in again.stdout
 
 
 def test_procmail_example_is_of_the_recipe():

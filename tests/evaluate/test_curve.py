@@ -249,7 +249,7 @@ def test_numbers_are_sorted_and_may_repeat():
     [
         (["--evaluate", "--curve", "x"], 64, b"--curve: up to 20 numbers"),
         (["--evaluate", "--curve", "10", "--compare", "urgent"], 64, b"excludes --compare"),
-        (["--evaluate", "--curve", "60"], 65, b"--curve: 60 texts to teach of 60"),
+        (["--evaluate", "--curve", "60"], 65, b"--curve: 60 texts to learn of 60"),
         (["--curve", "10"], 64, b"--curve: needs --evaluate"),
     ],
     ids=["numbers", "compare", "too-many", "alone"],

@@ -233,7 +233,9 @@ def test_bad_texts_leave_a_page_of_the_rest(models, folder, tmp_path):
 
 def test_without_matplotlib_the_extra_is_named_before_any_work(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UnsupportedError, match="sluice-lm with the extra plots"):
+    with pytest.raises(
+        UnsupportedError, match="-m pip install matplotlib, or sluice-lm with the extra plots"
+    ):
         plots.check()
     extras = (ROOT / "pyproject.toml").read_text()
     assert 'plots = {file = ["lib/sluice/evaluate/requirements.txt"]}' in extras

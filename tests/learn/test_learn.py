@@ -35,6 +35,22 @@ def test_taught_text_comes_out_as_taught(taught):
     assert taught.json()["answer"] == "no" and taught.n() == 1
 
 
+def test_folder_of_texts_that_had_another_answer_is_named(taught, tmp_path):
+    """As when the whole inbox is learned as wanted, with the spam in it."""
+    (tmp_path / "box").mkdir()
+    for i in range(26):
+        part = bytes([97 + i]) * 9  # digits are folded
+        (tmp_path / "box" / str(i)).write_bytes(SPAM + b"\n" + part + b"\n")
+    done = taught.classify("--learn", "no", tmp_path / "box")
+    assert done.stdout == b"learned 26 no, 26 new, 0 moved\n" and done.returncode == 0
+    assert done.stderr == (
+        b"classify: until now 26 of these 26 texts got another answer; if they are not all no,"
+        b" --forget takes it back\n"
+    )
+    assert taught.classify("--learn", "no", tmp_path / "box").stderr == b""
+    assert taught.classify("--forget", tmp_path / "box").stdout == b"forgotten 26\n"
+
+
 @pytest.mark.full
 def test_mail_is_known_whatever_a_mailbox_added(taught):
     taught.learn("yes")
@@ -239,7 +255,7 @@ def test_another_model_or_question_is_left_out_and_kept(taught, tmp_path):
     assert taught.json(*other)["calibration"]["learnt"] == 1
     # the same question, calibrated anew by its maker
     done = taught.classify(*colder, "--json")
-    assert b"another calibration of the question; the next --learn refits it" in done.stderr
+    assert b"another calibration of the question; the next --learn fits it again" in done.stderr
     assert taught.classify(*colder, "--learn", "no", input=SPAM).returncode == 0
     assert taught.json(*colder)["calibration"]["learnt"] == 2
 
@@ -284,6 +300,10 @@ def test_trouble_with_the_file_is_a_warning(taught, trouble):
     for argv in ("--learn", "no"), ("--list-learned",):
         done = taught.classify(*argv)
         assert (done.returncode, done.stderr.count(b"\n")) == (65, 1)
+        assert done.stderr.endswith(b"; --reset begins again\n") == (trouble == "damaged")
+    if trouble == "damaged":
+        assert taught.classify("--reset").stdout == b"forgotten a damaged file\n"
+        assert taught.classify("--learn", "no").returncode == 0
 
 
 @pytest.mark.full

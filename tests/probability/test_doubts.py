@@ -56,6 +56,18 @@ def test_prior_is_not_advised_to_who_has_one(models, tmp_path):
         assert "--prior" not in message and "another model" in message
 
 
+def test_answers_that_the_user_gave_are_no_sign(models, tmp_path):
+    q = write_question(tmp_path / "q.yaml", calibration={"bias": {"yes": 50.0}})
+    files = ("--calibration", tmp_path / "c")
+    _, (message,) = said(models, q, 60, *files)
+    assert "60 of 60 texts got the answer yes" in message and "--prior texts" in message
+    assert said(models, q, 10, *files, "--learn", "yes")[1] == []
+    assert "got the answer" not in "".join(said(models, q, 59, *files)[1])  # of 49
+    _, (message,) = said(models, q, 60, *files)
+    assert "50 of 50 texts got the answer yes" in message
+    assert "try --list-learned for what" in message and "--prior" not in message
+
+
 def test_each_question_in_doubt_has_its_line(models, tmp_path):
     one, two = (write_question(tmp_path / f"{name}.yaml") for name in ("one", "two"))
     _, messages = said(models, one, 20, "-q", two)

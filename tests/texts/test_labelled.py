@@ -9,7 +9,7 @@ import threading
 import pytest
 from classify_call import question, tree_of
 
-from sluice.faults import DataError
+from sluice.faults import DataError, Error
 from sluice.question.question import Question
 from sluice.texts import labelled as labelled_texts
 from sluice.texts.labelled import Labelled
@@ -41,6 +41,15 @@ def refused(*words, **options):
 def lines(path, *objects):
     path.write_text("".join((o if isinstance(o, str) else json.dumps(o)) + "\n" for o in objects))
     return path
+
+
+def test_tilde_that_the_shell_left_is_explained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Error, match="^~/Maildir: no such file: .* use \\$HOME$") as e:
+        Labelled(("yes=~/Maildir", "no=a"), SPAM)
+    assert e.value.code == 66
+    (tmp_path / "~").write_bytes(b"a text")  # a file may be called so
+    assert answers("yes=~") == [(b"a text", "yes")]
 
 
 def test_json_lines_have_the_label_under_either_key(tmp_path):

@@ -78,6 +78,23 @@ def test_another_run_and_another_output_are_refused(tmp_path, out):
         State(path, KEY, out)
 
 
+def test_what_was_learned_meanwhile_is_said_once(tmp_path, out):
+    path = str(tmp_path / "state")
+
+    def is_said(learned):
+        state = State(path, KEY, out, learned)
+        os.write(out, b"answer\n")
+        state.done(1)
+        state.close()
+        return state.has_learned
+
+    assert [is_said(x) for x in ("a", "a", "b", "b", None, "b", "-")] == [0, 0, 1, 0, 0, 0, 1]
+    whole = (tmp_path / "state").read_bytes()
+    (tmp_path / "state").write_bytes(whole[: whole.rindex(b"learned") + 5])  # killed at that line
+    assert [is_said(x) for x in ("-", "-")] == [1, 0]
+    assert State(path, KEY, out, "-").n == 8  # seven less the torn one, and two
+
+
 def test_two_runs_do_not_share_a_state(tmp_path, out):
     state = State(str(tmp_path / "state"), KEY, out)
     with pytest.raises(DataError, match="another run"):

@@ -36,7 +36,7 @@ def table(folder, *argv):
 @pytest.mark.quick_cases(1)
 def test_each_user_has_a_row_for_each_number_of_messages(folder):
     head, _, *rows = table(folder, "-u", "spamassassin", "-u", "enron1", "-n", "4,12")
-    assert head == ["user", "messages, spam", "taught", "model", "learned", "bogofilter"]
+    assert head == ["user", "messages, spam", "messages learned", "model", "learned", "bogofilter"]
     assert [row[:3] for row in rows] == [
         [user, "24, 12", n] for user in ("spamassassin", "enron1") for n in ("4", "12")
     ]

@@ -15,11 +15,12 @@ import pytest
 from classify_call import ALIKE, TEXT, classify, opened, run_measured, write_question
 from conftest import ROOT, run
 
+from sluice import htmlpage
 from sluice.classify.classifier import Classifier
 from sluice.faults import Error
 from sluice.question import question
 from sluice.texts import inputs
-from sluice.why import page, spans, terminal, why
+from sluice.why import spans, terminal, why
 
 pytestmark = pytest.mark.usefixtures("home")
 MAILS = sorted((ROOT / "tests" / "mails").glob("*.eml"))
@@ -408,7 +409,7 @@ def test_page_is_private_escaped_and_the_same_each_time(tmp_path):
     text = path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
     assert page_of(tmp_path, name="again.html").read_text() == text
-    assert html.escape(page.POLICY) in text
+    assert html.escape(htmlpage.POLICY) in text
     body = text.partition("<body>")[2]
     tags = set(re.findall(r"</?([a-z0-9]+)", body))
     assert tags == {"main", "h1", "h2", "p", "b", "div", "mark", "table", "caption", "thead", "tbody",

@@ -68,7 +68,7 @@ static const char HELP[] =
     "  --cache DIR             Cache of that program [none]\n"
     "  --calibration FILE      Calibration of that program, made by classify --learn\n"
     "                          [the question's own]\n"
-    "  --learned-by recipient  Judge by the calibration that the recipient taught,\n"
+    "  --learned-by recipient  Use the calibration that the recipient learned,\n"
     "                          DIR/USER/QUESTION.calibration. USER is the address up\n"
     "                          to + or @ in lower case: 1 to 40 of a-z 0-9 . _ -.\n"
     "                          Several recipients, other names and users without a\n"

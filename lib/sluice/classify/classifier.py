@@ -42,7 +42,7 @@ class Verdict:
     taught: the label that the user gave to this text, or None. The answer is this one.
     is_left_out: the text was learned, and is classified as if it had not been.
     calibration: [scale, *biases] that make the scores of log_p, the evidence of the user's tokens
-    in the biases; not of a taught text.
+    in the biases; not of a learned text.
     n_tokens: tokens of prompt and input.
     n_reused: those of them that came from the cache or from an earlier text.
     cut: whether the middle of the text was dropped.

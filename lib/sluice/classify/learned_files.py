@@ -1,8 +1,8 @@
 """The calibrations of several users: DIR/USER/QUESTION.calibration.
 
 A user's directory and file may belong to the user (below.py says to whom else), so that the user
-can teach without the rights of the daemon, and the daemon reads what the user taught. A name that
-is not of the form USER never becomes a path. Who has no file is judged by the site's: the one that
+can use --learn without the rights of the daemon, and the daemon reads the result. A name that
+is not of the form USER never becomes a path. Who has no file gets the site's: the one that
 is used without this directory.
 """
 

@@ -59,7 +59,12 @@ def run(
     if texts.state_file:
         from ..texts.state import State
 
-        state = State(texts.state_file, _key(texts, panel), 1)
+        state = State(texts.state_file, _key(texts, panel), 1, _learned(panel))
+        if state.has_learned:
+            say(
+                f"{texts.state_file}: something was learned or forgotten since this run began;"
+                " the answers so far stay"
+            )
     if not state or not state.n:
         writer.begin()
         writer.flush()
@@ -105,7 +110,19 @@ def _key(texts, panel):
         "question": " ".join(questions),
         "arithmetic": panel.model.arithmetic,
         "form": " ".join(map(str, form)),
+        "fit": " ".join(c.fitted.digest if c.fitted else "-" for c in panel.classifiers),
+        "calibration": " ".join(
+            os.path.abspath(c.learned.path) if c.learned else "-" for c in panel.classifiers
+        ),
     }
+
+
+def _learned(panel):
+    """A digest of what was learned; None with --auto-learn, by which a run changes it."""
+    if any(c.auto for c in panel.classifiers):
+        return None
+    sections = [c.learned and c.learned.section(c.model.file) for c in panel.classifiers]
+    return " ".join(s.digest() if s else "-" for s in sections)
 
 
 def source_of(texts: "Texts", panel: "Panel") -> "Iterable[list[Item]]":

@@ -42,7 +42,7 @@ class Setup:
     probability from which on an answer is learned, or None.
     rules: path of the rules for messages. authserv_ids: servers whose word about a message is
     trusted. client: address of the host that delivered it. learned_in: directory of what several
-    users taught (learned_files.py); learned_by: the user whose is used.
+    users learned (learned_files.py); learned_by: the user whose is used.
 
     Attribute calibration_file: path of the calibration in use, or None. as_mail may be set before a
     model is opened.

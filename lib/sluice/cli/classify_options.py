@@ -280,7 +280,7 @@ def learning_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="P",
             group="Learning",
             help="Learn the answers that are surer than P, too. They never count for more than the"
-            " texts that you taught.",
+            " texts that you let it learn.",
         ),
         option(
             "--reset",
@@ -320,8 +320,8 @@ def evaluate_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--curve",
             metavar="N,N",
             group="Evaluation",
-            help="With --evaluate: teach N of the texts, as --learn does, and classify all others,"
-            " for each N; beside bogofilter, if it is installed.",
+            help="With --evaluate: learn N of the texts, as --learn does, and classify all others,"
+            " for each N; next to bogofilter, if it is installed.",
         ),
         option(
             "--compare",

@@ -13,6 +13,7 @@ from .. import stream
 from ..faults import data_error
 from ..classify.setup import Setup
 from ..classify.plan import STDIN, Texts
+from ..cli import classify_combinations, combinations
 import click
 
 TYPE_CHECKING = False
@@ -226,15 +227,16 @@ def main(
       "X-Spam-Status: unchecked; reason=WORD", as for mail-filter. If the command fails and prints
       nothing, use the original message.
 
-      --learn ANSWER teaches texts: stdin, FILEs, folders, mboxes, or those of --each, --csv and
-      --jsonl. Verdicts join the model's answer with the words and header fields of what was taught.
-      A taught text gets the answer it was taught; another --learn moves it, --forget undoes it.
-      Teach every answer, and texts with a correct result, too. Of one text the new result is
-      printed, of many their number. The file (mode 0600) has digests and numbers, no words, of at
-      most 20,000 texts; the oldest give way. A damaged file, or one of another model, is ignored
-      with a message on stderr; --reset empties it. --list-learned prints counts, dates, and how
-      many of the texts would be right if each had not been learned. --auto-learn P also learns
-      answers surer than P; they never count for more than the texts that you taught.
+      --learn ANSWER learns texts: stdin, FILEs, folders, mboxes, or those of --each, --csv and
+      --jsonl. Verdicts join the model's answer with the words and header fields of learned texts. A
+      learned text gets the ANSWER; another --learn moves it, --forget undoes it. All texts of one
+      command get the same answer, so a folder must not hold others. Let it learn texts of every
+      answer, and texts with a correct result, too. Of one text the new result is printed, of many
+      their number. The file (mode 0600) has digests and numbers, no words, of at most 20,000 texts;
+      the oldest give way. A damaged file, or one of another model, is ignored with a message on
+      stderr; --reset empties it. --list-learned prints counts, dates, and how many of the texts
+      would be right if each had not been learned. --auto-learn P also learns answers surer than P;
+      they never count for more than those of --learn.
 
       --rules reads allow and block lists of messages from a YAML file: a list `rules` with for each
       rule its name (rule), an answer, and one or more of sender, domain, list-id, client and
@@ -249,8 +251,8 @@ def main(
       again when it changes; it must not be writable by others.
 
       --explain-header adds numbers and fixed words, no text of the message: log-odds of the first
-      answer by the model and by what the user taught (tokens), the number of texts taught, the
-      rule, and signals such as dkim:pass (of servers named by --authserv-id), list, reply-to:other.
+      answer by the model and by what was learned (tokens), the number of learned texts, the rule,
+      and signals such as dkim:pass (of servers named by --authserv-id), list, reply-to:other.
 
       --receipt appends one JSON object per verdict to FILE: digests of model, question and text,
       and every bit of the log probabilities. --verify RECEIPTS classifies the same texts again, by
@@ -265,6 +267,7 @@ def main(
       classified as if it had been given. --counterfactual adds lines without which the answer is
       another, if there are any. After --learn, the words and header fields of the text that weighed
       most follow. Colours: on a terminal, unless $NO_COLOR is set.
+
       --evaluate classifies texts whose answers are known. It prints accuracy, area under the ROC
       curve, Brier score, log loss, calibration error (ECE), coverage at the thresholds, and for
       each answer precision, recall and F1, all with 95 % bootstrap intervals; and the confusion
@@ -274,9 +277,9 @@ def main(
       prints an object. --html writes a page with ROC and reliability curves, a histogram, and the
       worst mistakes with their texts. --compare evaluates another model, question or calibration on
       the same texts: the differences with paired intervals, and McNemar's exact test. --curve
-      10,50,200 adds a learning curve: so many of the texts are taught, as --learn does it, and all
+      10,50,200 adds a learning curve: so many of the texts are learned, as --learn does it, and all
       others classified, five times for each number; next to the question alone, and to bogofilter
-      taught the same texts. What --learn has kept is not used for it, and nothing is kept.
+      that learned the same texts. What --learn has kept is not used for it, and nothing is kept.
 
       --prior corrects what the model prefers whatever the text says, without labels: it divides the
       probability of each answer by what the answer gets on average, over content-free inputs, over
@@ -288,7 +291,7 @@ def main(
       biases of the calibration or, with 60 labels or more, a linear head on the model's last hidden
       state. --risk 0.01 also finds the threshold at which accepted answers are wrong in at most
       1 % of cases, with 95 % confidence; it needs 299 labelled texts, 59 for 5 %. A fit of another
-      model or question is an error (65). --learn refits from a fit without a head.
+      model or question is an error (65). --learn starts from a fit without a head.
 
       Over many texts, a line on stderr at the end says if the answers were improbable among all
       that the model could write, or if one answer took more than 95 % of 50 texts or more.
@@ -324,7 +327,7 @@ def main(
     EXAMPLES
       classify mail.eml
       if classify -m m.gguf -q urgent prompt.txt >/dev/null; then echo urgent; fi
-      classify --select yes -0 Maildir | xargs -0 mv -t Maildir/.Junk/cur
+      classify --select yes -0 Maildir | xargs -0r mv -t Maildir/.Junk/cur
       classify --learn ham Maildir && classify --learn spam Maildir/.Junk
       classify -m m.gguf -q 'Urgent?' --answers yes,no --csv body tickets.csv
       classify -m m.gguf -q urgent --each line --select yes <log || echo none
@@ -338,74 +341,12 @@ def main(
       mail-filter, mail-text, generate
     """
     began = time.monotonic()
-    cli.only_one(long=long, as_json=as_json, listen=listen, pass_through=pass_through)
-    cli.only_one(files=files, listen=listen, pass_through=pass_through)
-    cli.only_one(jsonl=jsonl, long=long, listen=listen, pass_through=pass_through)
-    cli.only_one(why=why, verify=verify, long=long, listen=listen, pass_through=pass_through)
-    cli.refuse(
-        not why and (top or spans or counterfactual), "--top, --spans, --counterfactual: need --why"
-    )
-    cli.only_one(verify=verify, receipt=receipt, listen=listen, pass_through=pass_through)
-    cli.only_one(verify=verify, long=long, select=select is not None, state=state_file)
-    cli.refuse(
-        receipt_key and not (receipt or verify), "--receipt-key: needs --receipt or --verify"
-    )
-    cli.refuse(mass and not (jsonl or as_json), "--mass: needs --json or --jsonl")
-    cli.refuse(not listen and (workers or mode is not None), "--workers and --mode: need --listen")
+    combinations.check(classify_combinations.RULES)
     cli.refuse(
         answers is not None and len(asked) != 1,
         "--answers, --regex and --json-schema: need exactly one -q, the text of a question",
     )
-    for name, value in ("label", label_column), ("compare", compared), ("curve", curve):
-        cli.refuse(
-            value is not None and not (evaluate or fit and name == "label"),
-            f"--{name}: needs --evaluate",
-        )
-    cli.refuse(html is not None and not (why or evaluate), "--html: needs --why or --evaluate")
-    cli.refuse(not fit and (head or risk is not None), "--head and --risk: need --fit")
-    cli.refuse(
-        prior not in (None, "none")
-        and (learn is not None or forget or auto_learn or calibration_file or fit_path),
-        "--prior excludes --learn, --forget, --auto-learn, --calibration and --fit-file",
-    )
-    cli.refuse(client and not rules, "--client: needs --rules")
-    cli.refuse(learned_by and not learned_in, "--learned-by: needs --learned-in")
-    cli.refuse(listen and (client or learned_by), "--client and --learned-by: not with --listen")
-    cli.refuse(
-        explain_header and not (long or pass_through),
-        "--explain-header: needs --pass-through or --long",
-    )
-    for name, value in ("rules", rules), ("learned_in", learned_in):
-        for others in (
-            dict(evaluate=evaluate, compare=compared),
-            dict(fit=fit),
-            dict(why=why, no_calibration=no_calibration and learned_in),
-            dict(learn=learn, verify=verify),
-            dict(forget=forget, receipt=receipt),
-            dict(prior=prior, save_prior=save_prior, auto_learn=auto_learn and learned_in),
-        ):
-            for other, given in others.items():
-                cli.only_one(**{name: value, other: given})
-        cli.refuse(value and len(asked) > 1, f"--{name.replace('_', '-')}: needs one question")
-    cli.refuse(not listen and stats is not None, "--stats: needs --listen")
     is_learning = forget or learn is not None
-    cli.only_one(learn=learn is not None, forget=forget, reset=reset, list_learned=list_learned)
-    for name, is_given in dict(
-        listen=listen, pass_through=pass_through, no_calibration=no_calibration, long=long
-    ).items():
-        cli.only_one(
-            learn=learn is not None,
-            forget=forget,
-            reset=reset,
-            list_learned=list_learned,
-            **{name: is_given},
-        )
-    cli.refuse(
-        len(asked) > 1 and (is_learning or auto_learn or reset or list_learned),
-        "--learn, --forget, --list-learned, --reset and --auto-learn: need one question",
-    )
-    cli.refuse((reset or list_learned) and files, "--list-learned and --reset: take no FILE")
-    cli.only_one(auto_learn=auto_learn, learn=learn is not None, forget=forget)
     options: dict[str, Any] = dict(
         asked=asked or ("spam",),
         model=model,
@@ -434,20 +375,11 @@ def main(
         from ..learn import asked as learning
 
         learning.at_once(Setup(**options), reset, as_json)
-    for name, is_given in ("evaluate", evaluate), ("fit", fit):
-        if is_given:
-            cli.only_one(**{name: 1}, listen=listen, pass_through=pass_through, learn=learn)
-            cli.only_one(**{name: 1}, jsonl=jsonl, long=long, each=each, select=select)
-            cli.only_one(**{name: 1}, forget=forget, state=state_file, null=null)
-            cli.only_one(**{name: 1}, why=why, verify=verify, receipt=receipt)
-            cli.refuse(not files, f"--{name}: needs LABELLED texts")
     forms = column, label_column, mail, recursive, mbox, as_text
     if evaluate:
         cli.refuse(prior == "texts" or save_prior, "--evaluate: save a prior before, then name it")
-        cli.refuse(curve and (compared or prior), "--curve excludes --compare and --prior")
         return _evaluate(options, files, forms, as_json, html, compared, curve)
     if fit:
-        cli.only_one(fit=True, prior=prior, save_prior=save_prior, no_calibration=no_calibration)
         return _fit(options, files, forms, (head, risk), as_json)
     texts = Texts(
         files, recursive, mbox, each, column, as_text, null, select, state_file, jsonl, as_json

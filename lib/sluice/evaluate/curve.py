@@ -1,8 +1,8 @@
-"""The learning curve: how good answers are after so many taught texts (`--evaluate --curve`).
+"""The learning curve: how good answers are after so many learned texts (`--evaluate --curve`).
 
-For each number of texts DRAWS random draws are taught, as `classify --learn` teaches them, and all
-other labelled texts are classified. Beside the learned question stand the question as it is, and
-bogofilter, which is taught the same texts, if it is installed and there are two answers. The model
+For each number of texts DRAWS random draws are learned, as by `classify --learn`, and all other
+labelled texts are classified. Next to the learned question stand the question as it is, and
+bogofilter, which learns the same texts, if it is installed and there are two answers. The model
 runs once for each text. What --learn has kept so far does not count.
 
 The draws come from the raw stream of PCG64 and a fixed seed, so the same texts in the same order
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..classify.classifier import Classifier, Verdict
 
 DRAWS, SEED = 5, 34
-MAX_SIZES, MAX_TAUGHT = 20, 20000
+MAX_SIZES, MAX_LEARNED = 20, 20000
 MODEL, LEARNED, BOGOFILTER = "model", "learned", "bogofilter"
 SALT = bytes(16)  # of the digests in memory: the same figures in every run
 SECONDS = 600  # for one run of bogofilter
@@ -44,7 +44,7 @@ MIDDLE = 0.5  # of bogofilter's scale: above it is the first answer
 
 
 class Point(NamedTuple):
-    """After n taught texts, on n_tested others: {system: figure}, NaN where there is none."""
+    """After n learned texts, on n_tested others: {system: figure}, NaN where there is none."""
 
     n: int
     n_tested: int
@@ -68,11 +68,11 @@ def sizes(text: str) -> list[int]:
         found = sorted({int(word) for word in text.split(",")})
     except ValueError:
         found = []
-    if not found or len(found) > MAX_SIZES or found[0] < 1 or found[-1] > MAX_TAUGHT:
+    if not found or len(found) > MAX_SIZES or found[0] < 1 or found[-1] > MAX_LEARNED:
         raise Error(
             USAGE,
             f"--curve: up to {MAX_SIZES} numbers of texts with commas between, each from 1 to"
-            f" {MAX_TAUGHT}",
+            f" {MAX_LEARNED}",
         )
     return found
 
@@ -81,7 +81,7 @@ def check(numbers: Sequence[int], n: int) -> None:
     """Raise DataError if not one of n texts is left to test after the largest of `numbers`."""
     if numbers[-1] >= n:
         raise data_error(
-            "--curve", f"{numbers[-1]} texts to teach of {n}: others must be left to test"
+            "--curve", f"{numbers[-1]} texts to learn of {n}: others must be left to test"
         )
 
 
@@ -135,7 +135,7 @@ class Collector:
         say: Callable[[str], object],
         progress: Callable[[int], object] | None = None,
     ) -> Curve:
-        """Teach and test. numbers: of `sizes`. progress: called with the number of draws just done.
+        """Learn and test. numbers: of `sizes`. progress: called with the number of draws just done.
 
         say: called with a line if bogofilter fails; the curve is then without it. Raises DataError
         if there are not more texts than the largest number.
@@ -166,14 +166,14 @@ class Collector:
         shown = [MODEL, LEARNED] + [BOGOFILTER] * (not self.missing)
         return Curve(shown, points, self.missing)
 
-    def _draw(self, taught, tested, say):
+    def _draw(self, drawn, tested, say):
         """{system: (accuracy, AUC)} of one draw."""
         q = self._c.question
         labels = np.array(self._labels, np.int64)
         log_p = np.array(self._log_p, float)[tested]
         top = np.maximum(log_p - log_p.max(1, keepdims=True), -joint.CLIP)
         plain = q.scale * top + np.array([q.bias[name] for name in self._names])
-        fitted, t = self._learned(taught, tested)
+        fitted, t = self._learned(drawn, tested)
         learned = fitted.scale * top + np.array(fitted.bias) + fitted.trust * t
         right = labels[tested]
         found = {
@@ -182,24 +182,24 @@ class Collector:
         }
         if not self.missing:
             try:
-                p = self._bogofilter(taught, tested)
+                p = self._bogofilter(drawn, tested)
                 found[BOGOFILTER] = _figures(np.stack((p - MIDDLE, MIDDLE - p), 1), right)
             except (OSError, ValueError, subprocess.SubprocessError) as e:
                 self.missing = f"it failed ({e})"
                 say(f"bogofilter: {e}")
         return found
 
-    def _learned(self, taught, tested):
+    def _learned(self, drawn, tested):
         """(the Joint of some texts, float64 [n][k]: the evidence of others), as --learn does it."""
         k = len(self._names)
         q = self._c.question
         part = Part(b"", b"", k, [q.scale, *(q.bias[name] for name in self._names)])
-        for i in taught.tolist():
+        for i in drawn.tolist():
             log_p = np.array(self._log_p[i], np.float32)
             part.texts[i] = Text(self._labels[i], 0, False, log_p, self._kept[i])
         part.fit()
-        labels = np.array(self._labels, np.int64)[taught]
-        table = evidence.Table([self._kept[i] for i in taught], labels, k)
+        labels = np.array(self._labels, np.int64)[drawn]
+        table = evidence.Table([self._kept[i] for i in drawn], labels, k)
         return part.joint, table.evidence([self._all[i] for i in tested])
 
     def _path(self, i):
@@ -213,14 +213,14 @@ class Collector:
         except OSError as e:
             raise files.write_error(path, e) from None
 
-    def _bogofilter(self, taught, tested):
+    def _bogofilter(self, drawn, tested):
         """float64 [n]: bogofilter's probability of the first answer. OSError, ValueError,
         SubprocessError if it fails.
         """
         with _folder() as home:
             command = [BOGOFILTER, "-C", "-d", home, "-b"]
             for answer, option in (0, "-s"), (1, "-n"):
-                some = [i for i in taught if self._labels[i] == answer]
+                some = [i for i in drawn if self._labels[i] == answer]
                 if some:
                     self._run([*command, option], some)
             lines = self._run([*command, "-T", "-v"], tested).splitlines()
@@ -291,7 +291,7 @@ def _folder():
 
 
 def _orders(n, number):
-    """Yield DRAWS permutations of 0 .. n - 1, of which the first `number` are to be taught."""
+    """Yield DRAWS permutations of 0 .. n - 1, of which the first `number` are to be learned."""
     random = np.random.PCG64([SEED, number])
     for _ in range(DRAWS):
         yield np.argsort(random.random_raw(n), kind="stable")

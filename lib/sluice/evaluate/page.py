@@ -1,17 +1,10 @@
-"""The report of an evaluation as a page: one HTML file without scripts or anything from outside.
-
-It has texts in it, so it is written with mode 0600. Everything that comes from texts, files and
-questions is escaped, and a Content-Security-Policy keeps the browser from running or fetching
-anything, should that fail. The same evaluation gives the same bytes.
-"""
+"""The report of an evaluation as a page (htmlpage.py): figures, plots and the worst mistakes."""
 
 from __future__ import annotations
 
-import html
-import unicodedata
-
-from .. import VERSION
+from .. import VERSION, htmlpage
 from ..faults import one_line
+from ..htmlpage import shown
 from ..system import files
 from . import bootstrap, metrics, plots, terminal
 from .terminal import TITLES
@@ -21,7 +14,7 @@ if TYPE_CHECKING:
     from .result import Result
 
 MAX_COLUMNS = 30  # answers of a confusion matrix; of more, the most frequent confusions are listed
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+IMAGES = "; img-src data:"  # of the policy
 NOTES = {
     "accuracy": "texts whose most probable answer is correct, “unsure” or not",
     "auc": "probability that a text with the answer scores above one without",
@@ -33,30 +26,19 @@ NOTES = {
     "accuracy_answered": "of these, texts whose answer is correct",
 }
 STYLE = """\
-:root { color-scheme: light dark; --page: #fdfdfc; --box: #fff; --ink: #1d2329; --soft: #59636e;
-  --rule: #dde1e5; --series-0: #1764ab; --series-1: #c4411a; --series-2: #2f7d3b;
+:root { --series-0: #1764ab; --series-1: #c4411a; --series-2: #2f7d3b;
   --series-3: #8a4fa8; --series-4: #a06a00; --series-5: #007f8b; --series-6: #b0316e;
   --series-7: #6b5b4b; }
-@media (prefers-color-scheme: dark) { :root { --page: #14181c; --box: #1b2127; --ink: #e4e7ea;
-  --soft: #a3adb7; --rule: #39424b; --series-0: #66aef0; --series-1: #ff9166; --series-2: #7ccb86;
-  --series-3: #cfa0ea; --series-4: #e5b454; --series-5: #56c8d2; --series-6: #f58ab8;
-  --series-7: #c3b09c; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 16px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 90rem; margin: 0 auto; padding: 1rem clamp(0.75rem, 3vw, 2.5rem) 3rem; }
-h1 { font-size: 1.6rem; line-height: 1.25; margin: 0.5rem 0; overflow-wrap: anywhere; }
+@media (prefers-color-scheme: dark) { :root { --series-0: #66aef0; --series-1: #ff9166;
+  --series-2: #7ccb86; --series-3: #cfa0ea; --series-4: #e5b454; --series-5: #56c8d2;
+  --series-6: #f58ab8; --series-7: #c3b09c; } }
+main { max-width: 90rem; }
+h1 { font-size: 1.6rem; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 0.6rem; }
-p { margin: 0.3rem 0; max-width: 75ch; overflow-wrap: anywhere; }
-.soft, figcaption, caption { color: var(--soft); font-size: 0.875rem; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: 0.2rem 0; }
-th, td { padding: 0.3rem 0.9rem 0.3rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--rule); }
-thead th { color: var(--soft); font-weight: 500; font-size: 0.875rem; }
+th, td { padding: 0.3rem 0.9rem 0.3rem 0; }
 tbody th { font-weight: 500; }
-td.n, th.n { text-align: right; padding: 0.3rem 0.6rem; white-space: nowrap; }
+td.n, th.n { padding: 0.3rem 0.6rem; }
 .between { color: var(--soft); font-size: 0.875rem; white-space: nowrap; }
 td b { font-weight: 600; }
 td.note { color: var(--soft); font-size: 0.875rem; }
@@ -93,27 +75,13 @@ def check(path: str, sources: list[str]) -> None:
 
 def write(path: str, r: Result) -> None:
     """Write the page of a Result. Error 73 to 75, and `path` stays as it was."""
-    data = text(r).encode("utf-8", "backslashreplace")
-    files.write(path, lambda f: f.write(data), mode=0o600)
+    htmlpage.write(path, text(r))
 
 
 def text(r: Result) -> str:
     """The page."""
     title = one_line(" and ".join(dict.fromkeys(s.label for s in r.systems)))
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="referrer" content="no-referrer">',
-        f"<title>Evaluation of {shown(title)}</title>",
-        f"<style>\n{STYLE}</style>",
-        "</head>",
-        "<body>",
-        "<main>",
-        f"<h1>Evaluation of {shown(title)}</h1>",
         *_head(r),
         _overall(r),
         *(f"<p>{shown(remark)}</p>" for remark in terminal.remarks(r)),
@@ -137,25 +105,8 @@ def text(r: Result) -> str:
         f" {bootstrap.RESAMPLES} resamples of the texts. Precision, recall and F1 are those of the"
         " confusion matrix, where “unsure” is no answer.</p>",
         f'<p class="soft">Written by classify --evaluate, Sluice {shown(VERSION)}.</p>',
-        "</main>",
-        "</body>",
-        "</html>",
     ]
-    return "\n".join(part for part in parts if part) + "\n"
-
-
-def shown(text: str) -> str:
-    """Text as HTML. Controls, and marks that reorder or hide letters, are written as escapes."""
-    return html.escape("".join(c if _is_seen(c) else _escape(c) for c in text))
-
-
-def _is_seen(c):
-    # joiners are letters' own in many scripts, and in emoji
-    return c.isprintable() or c in "\n\t\u200c\u200d" or unicodedata.category(c) == "Zs"
-
-
-def _escape(c):
-    return c.encode("unicode_escape").decode()
+    return htmlpage.page(f"Evaluation of {shown(title)}", STYLE, parts, IMAGES)
 
 
 def _head(r):

@@ -11,6 +11,7 @@ import importlib.util
 import io
 import logging
 import re
+import sys
 import warnings
 from math import sqrt
 
@@ -61,7 +62,9 @@ def check() -> None:
     """Raise UnsupportedError (69) if there is no matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         raise unsupported_error(
-            "--html", "matplotlib is not installed; install it, or sluice-lm with the extra plots"
+            "--html",
+            f"matplotlib is not installed; {sys.executable} -m pip install matplotlib, or"
+            " sluice-lm with the extra plots",
         )
 
 

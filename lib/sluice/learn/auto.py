@@ -1,8 +1,8 @@
 """`classify --auto-learn P`: learn the answers that are surer than P.
 
-Answers that teach themselves can run away, so what they teach is capped (book.py): of each answer
-at most as many texts count as the user has given, none unless the user has given texts of every
-answer; and tokens alone count, not the fit. Not learned are texts whose answer the user gave,
+Answers that learn from themselves can run away, so what they add is capped (book.py): of each
+answer at most as many texts count as the user has given, none unless the user has given texts of
+every answer; and tokens alone count, not the fit. Not learned are texts whose answer the user gave,
 answers of "unsure", and all texts while an answer has none by the user. Of each answer the file
 keeps at most as many texts as count, the latest ones. A later --learn or --forget of the same text
 replaces its answer.
@@ -40,7 +40,7 @@ class Auto:
     def note(self, v: "Verdict") -> None:
         """Keep the text of a Verdict, if it is sure enough."""
         if not self._c.learned or self._c.learned.path != self._path:
-            return  # a file of another user judges
+            return  # the answer is by a file of another user
         if v.taught is not None or v.answer not in v.scores or v.score < self._least:
             return
         if not (

@@ -13,7 +13,6 @@ import os
 
 import numpy as np
 
-from ..faults import data_error
 from . import evidence, format1, joint, layout
 from .joint import Joint
 
@@ -237,13 +236,13 @@ def read(path: str) -> Book:
     salt, entries, crc = layout.parse(path, data, len(data))
     begin = layout.HEAD.size + layout.ENTRY.size * len(entries)
     if layout.checksum(data[begin:]) != crc:
-        raise data_error(path, "damaged: wrong checksum; --reset begins again")
+        raise layout.damaged(path, "wrong checksum")
     book = Book(salt)
     for i, entry in enumerate(entries, 1):
         try:
             part = _part(data, entry)
         except (ValueError, IndexError, OverflowError):
-            raise data_error(path, f"section {i}: damaged; --reset begins again") from None
+            raise layout.damaged(path, f"section {i}") from None
         book.parts[part.model, part.question] = part
     return book
 
@@ -321,7 +320,7 @@ def _of_format1(path, data):
         key, k = (example.model, example.question), len(example.log_p)
         known = priors.get(key)
         if known and len(known.prior) != 1 + k:
-            raise data_error(path, f"examples of {k} answers, where the fit has another number")
+            raise layout.damaged(path, f"{k} answers, where the fit has another number")
         if key not in book.parts:
             part = Part(*key, k, known.prior if known else [1.0] + [0.0] * k)
             part.joint = known.joint if known else part.joint

@@ -1,9 +1,9 @@
-"""Weigh the tokens of a text by the taught texts that have them.
+"""Weigh the tokens of a text by the learned texts that have them.
 
 A token has a weight for each answer a, in nats:
 
-    c_a   taught texts with answer a that have the token, of N_a
-    p     share of all taught texts that have it: sum of c_a / sum of N_a
+    c_a   learned texts with answer a that have the token, of N_a
+    p     share of all learned texts that have it: sum of c_a / sum of N_a
     r_a   (c_a + SHRINK * p) / (N_a + SHRINK): its share among those with answer a, drawn to p
     w_a   ln r_a - mean over the answers of ln r
 
@@ -16,10 +16,10 @@ over the MAX_TELLING most telling tokens. A token that only texts with one answe
 same however few these are: in the curves of `classify --evaluate --curve`, holding rare tokens back
 made every number of texts worse. So t says how much, on average, each token speaks for an
 answer, and does not grow with the length of a text: sums of dependent tokens do, and are sure of
-what they do not know. Tokens without a tendency, and those that no taught text has, count nothing,
+what they do not know. Tokens without a tendency, and those that no learned text has, count nothing,
 however many there are; DAMPING keeps a text of two or three known tokens from being sure.
 
-Where all taught texts have one answer, r_a is p for each, and w is 0: nothing is known of texts
+Where all learned texts have one answer, r_a is p for each, and w is 0: nothing is known of texts
 with another answer. But of a token that names a sender or list it is known that others do not have
 it, so its p is SENDER_SHARE. After some texts of a list, all wanted, the next one is wanted, too.
 
@@ -52,8 +52,8 @@ def of(
 ) -> tuple[list[float], list[list[float]]]:
     """Return (t, shares): the evidence of a text, and what each of its tokens adds to t.
 
-    counts: int [n_tokens][k], how many of the taught texts with each answer have the token; tokens
-    that none has may be left out. totals: int [k], taught texts with each answer, at least counts.
+    counts: int [n_tokens][k], how many of the learned texts with each answer have the token; tokens
+    that none has may be left out. totals: int [k], learned texts with each answer, at least counts.
     of_sender: [n_tokens], 1 for a token that names a sender or list, else 0; None: none does.
     t: float [k], its sum is 0 but for rounding. shares: float [n_tokens][k], in the order of
     `counts`; 0 for a token that is not among the most telling. Raises nothing. The order of tokens
@@ -122,11 +122,11 @@ def taught(
     k: int,
     which: "np.ndarray | None" = None,
 ) -> "np.ndarray":
-    """Return float64 [n][k], the evidence of taught texts, each as if it had not been taught.
+    """Return float64 [n][k], the evidence of learned texts, each as if it had not been learned.
 
-    Counted in themselves, taught texts would look much surer than texts to come.
+    Counted in themselves, learned texts would look much surer than texts to come.
 
-    texts: for each taught text an integer array of its tokens, digests or numbers, each once.
+    texts: for each learned text an integer array of its tokens, digests or numbers, each once.
     An odd one names a sender or list. labels: int [n_texts], index of its answer. which: int [n],
     indices of texts; None is all. Memory is bounded by the tokens and MAX_CELLS.
     """
@@ -139,7 +139,7 @@ def taught(
 
 
 class Table:
-    """The counts of the tokens of taught texts, for the evidence of many texts.
+    """The counts of the tokens of learned texts, for the evidence of many texts.
 
     texts, labels, k: see `taught`.
     """
@@ -194,7 +194,7 @@ def _means(
 ) -> "np.ndarray":
     """float64 [n][k]: evidence of n texts. counts: [n_tokens][k], theirs one text after the other;
     row: int [n_tokens], the text of each, ascending; of_sender: bool [n_tokens]; totals: [n][k],
-    taught texts by answer.
+    learned texts by answer.
     """
     import numpy as np
 

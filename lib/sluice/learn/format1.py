@@ -47,6 +47,12 @@ class Section:
         self.model, self.question, self.n_texts, self.prior = model, question, n_texts, prior
         self.joint = Joint(fitted[0], 0.0, fitted[1:])
 
+    def digest(self) -> str:
+        """Return 16 hex digits of a hash of all that decides a verdict."""
+        import hashlib
+
+        return hashlib.sha256(repr((self.prior, self.joint)).encode()).hexdigest()[:16]
+
     def label(self, parts: tuple[bytes, bytes | None]) -> None:
         """No text is known."""
         return None
@@ -56,12 +62,10 @@ def sections(path: str, data: bytes) -> list[Section]:
     """Parse the head. Raises DataError."""
     n_head, crc, n_lines, _ = _first(path, data)
     if len(data) != FIRST_BYTES + n_head + n_lines:
-        raise data_error(
-            path, f"damaged: line 1 says {FIRST_BYTES + n_head + n_lines} bytes in all"
-        )
+        raise layout.damaged(path, f"line 1 says {FIRST_BYTES + n_head + n_lines} bytes in all")
     head = data[FIRST_BYTES : FIRST_BYTES + n_head]
     if layout.checksum(head) != crc:
-        raise data_error(path, "damaged: wrong checksum of the head")
+        raise layout.damaged(path, "wrong checksum of the head")
     found = []
     for n, line in enumerate(head.decode("ascii", "replace").splitlines(), 2):
         try:
@@ -74,7 +78,7 @@ def sections(path: str, data: bytes) -> list[Section]:
                 raise ValueError
             found.append(Section(_digest(model), _digest(question), _decimal(n_texts), old, new))
         except ValueError:
-            raise data_error(path, f"line {n}: is not a fit") from None
+            raise layout.damaged(path, f"line {n}: is not a fit") from None
     return found
 
 
@@ -84,9 +88,7 @@ def examples(path: str, data: bytes) -> list[Example]:
     n_head, _, n_lines, crc = _first(path, data)
     data = data[FIRST_BYTES + n_head :]
     if (len(data), layout.checksum(data)) != (n_lines, crc):
-        raise data_error(
-            path, "damaged: wrong size or checksum of the examples; remove the file to begin again"
-        )
+        raise layout.damaged(path, "wrong size or checksum of the examples")
     return [
         _example(path, n, line)
         for n, line in enumerate(data.decode("ascii", "replace").splitlines(), 2 + n_fits)
@@ -104,7 +106,7 @@ def _first(path, data):
     except ValueError:
         raise data_error(path, "line 1: is not the first line of a calibration") from None
     if found[0] > MAX_HEAD_BYTES:
-        raise data_error(path, f"line 1: a head of {found[0]} bytes")
+        raise layout.damaged(path, f"line 1: a head of {found[0]} bytes")
     return found
 
 
@@ -118,7 +120,7 @@ def _example(path, n, line):
             raise ValueError
         return found
     except ValueError:
-        raise data_error(path, f"line {n}: is not an example") from None
+        raise layout.damaged(path, f"line {n}: is not an example") from None
 
 
 def _digest(text):

@@ -3,18 +3,18 @@
     ln P(answer a) = scale * log_p_a + bias_a + trust * t_a + constant
 
 log_p are the model's log probabilities before calibration, t is of evidence.py. scale, bias and
-trust are fitted to the taught texts: penalized maximum likelihood, which is convex, by Newton's
+trust are fitted to the learned texts: penalized maximum likelihood, which is convex, by Newton's
 method. The penalty is a Gaussian prior around the question's calibration and TRUST; so few texts
 move little, and the data decide from some dozens on. A model that is mostly right keeps its weight;
 one that knows nothing of the user's mail loses it to the tokens.
 
-How free each is depends on how balanced the texts are. Texts with one answer alone teach a bias
+How free each is depends on how balanced the texts are. Texts with one answer alone tell a bias
 nothing but that this answer exists; it would give it to every text, and scale and trust would
-follow. So all three then hardly move, and what was taught speaks through the tokens that name a
+follow. So all three then hardly move, and what was learned speaks through the tokens that name a
 sender. See `prior`.
 
 Source: Platt 1999; a fit of log probabilities and evidence together is stacking (Wolpert 1992), for
-which the evidence of a taught text must not count the text itself (`evidence.taught`).
+which the evidence of a learned text must not count the text itself (`evidence.taught`).
 """
 
 from typing import NamedTuple
@@ -89,7 +89,7 @@ def fit(
     scale: float,
     bias: "Sequence[float]",
 ) -> Joint:
-    """Fit a Joint to taught texts.
+    """Fit a Joint to learned texts.
 
     log_p: float [n][k], before calibration, nats. t: float [n][k], of evidence.taught. labels: int
     [n], index of the correct answer. scale; bias [k]: the question's calibration, which is the

@@ -47,7 +47,7 @@ in bounded time.
 import os
 import struct
 
-from ..faults import data_error
+from ..faults import Error, data_error
 from ..kernels import lib
 from ..system import files
 
@@ -176,6 +176,11 @@ def head_of(salt: bytes, entries: "list[Entry]", crc: int) -> bytes:
     return HEAD.pack(*fields) + packed
 
 
+def damaged(path: str, what: str) -> Error:
+    """Return the DataError of a file that was a calibration, with its remedy."""
+    return data_error(path, f"damaged: {what}; --reset begins again")
+
+
 def parse(path: str, data: "Any", n_bytes: int) -> tuple[bytes, list[Entry], int]:
     """Parse head and entries: (salt, entries, CRC of the sections).
 
@@ -185,23 +190,23 @@ def parse(path: str, data: "Any", n_bytes: int) -> tuple[bytes, list[Entry], int
         raise data_error(path, "line 1: is not the first line of a calibration")
     magic, salt, size, n_sections, crc, crc_sections, zero = HEAD.unpack_from(data)
     if n_sections > MAX_SECTIONS:
-        raise data_error(path, f"head: {n_sections} sections")
+        raise damaged(path, f"head: {n_sections} sections")
     end = HEAD.size + n_sections * ENTRY.size
     packed = bytes(data[HEAD.size : end])
     head = HEAD.pack(magic, salt, size, n_sections, 0, crc_sections, zero)
     if len(packed) != n_sections * ENTRY.size or checksum(head + packed) != crc:
-        raise data_error(path, "damaged: wrong checksum of the head")
+        raise damaged(path, "wrong checksum of the head")
     entries = []
     for i in range(n_sections):
         *fields, _ = ENTRY.unpack_from(packed, i * ENTRY.size)
         if not 2 <= fields[2] <= MAX_ANSWERS or max(fields[3:6]) > MAX_BYTES:
-            raise data_error(path, f"section {i + 1}: {fields[2]} answers, {fields[3]} texts")
+            raise damaged(path, f"section {i + 1}: {fields[2]} answers, {fields[3]} texts")
         entry = Entry(*fields)
         entry.at = end
         end += entry.n_bytes
         entries.append(entry)
     if not end == size == n_bytes <= MAX_BYTES:
-        raise data_error(path, f"damaged: has {n_bytes} bytes, where its head says {end}")
+        raise damaged(path, f"has {n_bytes} bytes, where its head says {end}")
     return salt, entries, crc_sections
 
 

@@ -73,7 +73,7 @@ class Learned:
         if section.prior != calibration.prior(self._question):
             raise data_error(
                 self.path,
-                "was fitted to another calibration of the question; the next --learn refits it",
+                "was fitted to another calibration of the question; the next --learn fits it again",
             )
         return section
 
@@ -121,9 +121,9 @@ class Section:
         self.joint = Joint(scale, trust, bias)
         numbers = (*self.prior, scale, trust, *bias)
         if not all(-layout.MAX_NUMBER <= x <= layout.MAX_NUMBER for x in numbers):  # NaN fails
-            raise data_error(path, "damaged: a number of the fit is out of range")
+            raise layout.damaged(path, "a number of the fit is out of range")
         if scale < 0 or self.prior[0] <= 0:
-            raise data_error(path, "damaged: scale of the fit is below 0")
+            raise layout.damaged(path, "scale of the fit is below 0")
         self._totals = array("totals", "I").tolist()
         self._pairs, self._texts = array("pairs", "Q"), array("texts", "Q")
         self._labels, self._flags = array("labels", "B"), array("flags", "B")
@@ -135,6 +135,15 @@ class Section:
         if self._salted is None:
             self._salted = layout.Salted(self._salt)
         return self._salted
+
+    def digest(self) -> str:
+        """Return 16 hex digits of a hash of all that decides a verdict."""
+        import hashlib
+
+        h = hashlib.sha256(repr((self.prior, self.joint)).encode())
+        for array in self._pairs, self._texts, self._labels, self._flags:
+            h.update(array)
+        return h.hexdigest()[:16]
 
     @property
     def has_evidence(self) -> bool:
@@ -169,7 +178,7 @@ class Section:
         not been.
 
         t: the evidence for each answer, [k], its sum 0. weights: {token: what it adds to t}, of the
-        tokens that taught texts have.
+        tokens that learned texts have.
         """
         pairs, totals, k, m = self._pairs, self._totals, self._k, len(self._pairs)
         counts, known, of_sender, words = [], [], [], list(words)

@@ -1,4 +1,4 @@
-"""`classify --list-learned`: what a file holds for a question, and how it judges now."""
+"""`classify --list-learned`: what a file holds for a question, and how well it answers now."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""`classify --learn`, `--forget` and `--reset`: teach any number of texts, with one change of the
+"""`classify --learn`, `--forget` and `--reset`: learn any number of texts, with one change of the
 file.
 """
 
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from ..texts.sources import Item
     from .book import Book, Part
 
+MIN_OTHER, OTHER_SHARE = 20, 0.2  # of texts with another answer until now, to say so
 NOT_LEARNED = "nothing to forget: this text was not learned with this model and question"
 
 
 class Lesson:
     """What is to be learned of a text. name: of layout.name_of. label: index of the answer; None:
-    forget it. log_p: nats. words: its tokens, in one string.
+    forget it. log_p: nats. words: its tokens, in one string. is_other: it got another answer until
+    now.
     """
 
-    __slots__ = ("is_auto", "label", "log_p", "name", "words")
+    __slots__ = ("is_auto", "is_other", "label", "log_p", "name", "words")
 
     def __init__(
         self,
@@ -34,14 +36,17 @@ class Lesson:
         words: "Iterable[str]" = (),
         is_auto: bool = False,
     ) -> None:
-        self.name, self.label, self.is_auto = name, label, is_auto
+        self.name, self.label, self.is_auto, self.is_other = name, label, is_auto, False
         self.log_p = [max(p, -layout.MAX_NUMBER) for p in log_p]
         self.words = "\n".join(words)  # a fifth of the memory of a set
 
 
 def lesson_of(c: "Classifier", v: "Verdict", label: int, is_auto: bool = False) -> Lesson:
     """Return the Lesson that `label` is the answer of the text of the Verdict `v`."""
-    return Lesson(layout.name_of(v.used), label, v.log_p, c.words_of(v), is_auto)
+    lesson = Lesson(layout.name_of(v.used), label, v.log_p, c.words_of(v), is_auto)
+    names = list(c.question.answers)
+    lesson.is_other = v.answer in names and v.answer != names[label]
+    return lesson
 
 
 class Teacher:
@@ -195,15 +200,16 @@ def many(
     """Learn `answer` for all texts of `source`, or forget them if it is None, with one change of
     the file. Ctrl-C ends it; the texts so far are learned.
 
-    say: called with a line for each text that has an error. progress: called with the number of
-    texts just done. Returns {"texts": ..., "new": ..., "moved": ..., "forgotten": ...,
+    say: called with a line for each text that has an error, and with one if many texts got another
+    answer until now: a folder may hold texts of several. progress: called with the number of texts
+    just done. Returns {"texts": ..., "new": ..., "moved": ..., "forgotten": ...,
     "errors": ...}. Raises as `one`, except for the texts.
     """
     check(c, path, answer)
     label = None if answer is None else answer_of(c.question, answer)
     teacher = Teacher(c, path)
     names: dict[bytes, str] = {}
-    n = {"texts": 0, "errors": 0}
+    n, n_other = {"texts": 0, "errors": 0}, 0
     c.prepare()
     interrupt = None
     try:
@@ -217,6 +223,7 @@ def many(
                     say(_why(item, lesson))
                 else:
                     teacher.add(lesson)
+                    n_other += lesson.is_other
                     names[lesson.name] = item.name
             progress(len(items))
     except KeyboardInterrupt as e:
@@ -224,6 +231,11 @@ def many(
     teacher.save()
     if interrupt:
         raise interrupt
+    if n_other >= MIN_OTHER and n_other > OTHER_SHARE * n["texts"]:
+        say(
+            f"until now {n_other} of these {n['texts']} texts got another answer; if they are not"
+            f" all {answer}, --forget takes it back"
+        )
     for name in names:
         if name in teacher.unknown:
             n["errors"] += 1

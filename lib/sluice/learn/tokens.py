@@ -7,7 +7,7 @@
 
 A folded word has no colon with letters around it, so no word is a token of a header. Fields that
 identify a message, carry the verdict of another program or are added by a mailbox have no tokens
-(SKIPPED): they would teach what is true of one message or of one program only.
+(SKIPPED): they would say what is true of one message or of one program only.
 
 Tokens are a set: neither order nor repetition counts. Their number and the time are bounded for any
 input: MAX_HEADER tokens of a header, the first in their order; then the first and the last words of

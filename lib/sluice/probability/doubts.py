@@ -26,6 +26,7 @@ class Doubts:
         self._n = [0] * len(panel.classifiers)  # texts whose mass is known
         self._n_low = [0] * len(panel.classifiers)
         self._answers: list[dict[str, int]] = [{} for _ in panel.classifiers]
+        self._has_learned = [False] * len(panel.classifiers)
         for c in panel.classifiers:
             c.n_to_sample = N_SAMPLED
 
@@ -36,13 +37,17 @@ class Doubts:
             if mass is not None:
                 self._n[k] += 1
                 self._n_low[k] += mass < LOW_MASS
+            self._has_learned[k] |= v.learned is not None
+            if v.taught is not None:  # the user's answer, not the model's
+                continue
             best = max(v.scores, key=lambda name: v.scores[name])
             self._answers[k][best] = self._answers[k].get(best, 0) + 1
 
     def lines(self) -> list[str]:
         """Return a message for each question that is in doubt."""
         return [
-            f"{name}: {'; '.join(found)}{_advice(bool(low), bool(c.prior or c.fitted))}"
+            f"{name}: {'; '.join(found)}"
+            f"{_advice(bool(low), bool(c.prior or c.fitted), self._has_learned[k])}"
             for k, (name, c) in enumerate(zip(self._panel.names, self._panel.classifiers))
             if (found := [*(low := self._low_mass(k)), *self._one_answer(k)])
         ]
@@ -66,11 +71,13 @@ class Doubts:
         return [f"{most} of {n} texts got the answer {answer}"]
 
 
-def _advice(is_low, is_corrected):
+def _advice(is_low, is_corrected, has_learned):
     tries = []
+    if has_learned:
+        tries.append("--list-learned for what was learned of each answer")
     if is_low:
         tries.append("another wording, or the question behind the text instead of before it")
-    if not is_corrected:
+    if not is_corrected and not has_learned:
         tries.append("--prior texts")
     tries.append("another model (-m)")
     return f"; if that is not as it should be, try {', '.join(tries)}"

@@ -211,6 +211,6 @@ def refuse_learning(fitted: Fitted) -> None:
     if fitted.taken == "head":
         raise data_error(
             fitted.path,
-            "has a head, which --learn and --forget cannot refit: add the text to the labelled ones"
+            "has a head, which --learn and --forget cannot change: add the text to the labels"
             " and run --fit again, or remove the file",
         )

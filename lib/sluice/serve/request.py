@@ -8,7 +8,7 @@ RANDOM makes the name unique. The words:
 
     w              answer with further words (classify/further_words.py), if there are any
     e              explain the answer, too
-    u=USER         judge by the calibration of USER (--learned-in)
+    u=USER         use the calibration of USER (--learned-in)
     c=ADDRESS      the host that delivered the message, for --rules
 
 Words that are not known are passed over. The name is no part of the message, so a message cannot

@@ -17,7 +17,7 @@ import stat
 import tempfile
 
 from .. import stream
-from ..faults import data_error, one_line, printable
+from ..faults import NO_INPUT, Error, data_error, one_line, printable
 from ..jsonl import BadLine, lines, load
 from ..system import files
 from . import folder, objects, one_file, sources
@@ -106,6 +106,12 @@ class Labelled:
     def _add(self, word):
         answer, path = self._split(word)
         if answer is not None:
+            if path.startswith("~") and not os.path.lexists(path):
+                raise Error(
+                    NO_INPUT,
+                    f"{one_line(path)}: no such file: the shell replaces ~ at the beginning of a"
+                    " word only; use $HOME",
+                )
             self._sources.append((path, answer, None))
         elif path != "-" and os.path.isdir(path):
             self._add_folders(path)

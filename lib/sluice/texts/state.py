@@ -5,6 +5,9 @@ the number of texts that are answered and the size of the output then. Whoever g
 output back to that size, so no answer is there twice, and goes on with the next text, so none is
 missed. A last line that was not written to its end counts for nothing. The output must be a regular
 file, opened to append: of a pipe nobody knows how much has arrived.
+
+A run is refused if its key is another. What was learned may be another: it also changes during a
+run, from one text to the next. Whoever goes on is told so, and a line records it.
 """
 
 import fcntl
@@ -27,13 +30,19 @@ class State:
     """The state at `path`, made where there is none, of a run that is `key`, a dict of strings and
     numbers, which writes to the descriptor `out`.
 
-    n: texts that are answered; names: those of them whose order may change, a set of strings.
+    learned: digest of what was learned; None: it is not compared.
+
+    n: texts that are answered; names: those of them whose order may change, a set of strings;
+    has_learned: something was learned or forgotten since the run began or was taken up.
     Error 64: the output is no file to append to; 65: the state of another run, or of another
     output; 73 to 75.
     """
 
-    def __init__(self, path: str, key: "dict[str, Any]", out: int) -> None:
-        self.path, self._out = path, out
+    def __init__(
+        self, path: str, key: "dict[str, Any]", out: int, learned: str | None = None
+    ) -> None:
+        self.path, self._out, self._learned = path, out, learned
+        self.has_learned = False
         self.n = 0
         self.names: set[str] = set()
         _check_output(out)
@@ -62,7 +71,8 @@ class State:
             self._take_up(key, size)
         else:
             self._end = 0
-            self._append({**key, "out": os.fstat(self._out).st_size})
+            learned = {} if self._learned is None else {"learned": self._learned}
+            self._append({**key, **learned, "out": os.fstat(self._out).st_size})
 
     def _take_up(self, key, size):
         if size > MAX_BYTES:
@@ -72,9 +82,10 @@ class State:
         self._end = len(whole)
         try:
             first, *rest = [json.loads(line) for line in whole.splitlines()]
-            n_out = first.pop("out")
+            n_out, learned = first.pop("out"), first.get("learned")
             for line in rest:
                 self.n, n_out = line["n"], line["out"]
+                learned = line.get("learned", learned)
                 self.names.update(line.get("names", ()))
             ok = all(type(x) is int and x >= 0 for x in (self.n, n_out))
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -96,6 +107,9 @@ class State:
             )
         os.ftruncate(self._fd, self._end)
         os.ftruncate(self._out, n_out)
+        if None not in (learned, self._learned) and learned != self._learned:
+            self.has_learned = True
+            self._append({"n": self.n, "out": n_out, "learned": self._learned})
 
     def done(self, n: int, names: "list[str] | None" = None) -> None:
         """Say that `n` more texts are answered, after their output is written. names: of those

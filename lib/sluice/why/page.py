@@ -1,13 +1,8 @@
-"""A Why as a page: one HTML file without scripts or anything from outside.
-
-It has the text in it, so it is written with mode 0600. All that comes from the text or the question
-is escaped, and a Content-Security-Policy keeps the browser from running or fetching anything,
-should that fail. The same Why gives the same bytes.
-"""
+"""A Why as a page (htmlpage.py): the text with its lines in shades, and tables of them."""
 
 import html
 
-from .. import VERSION
+from .. import VERSION, htmlpage
 from ..system import files
 from . import terminal, user_words
 from .visible import visible
@@ -17,33 +12,21 @@ if TYPE_CHECKING:
     from ..classify.classifier import Classifier
     from .why import Why
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 STEPS = 9  # shades of a colour
 STYLE = """\
-:root { color-scheme: light dark; --page: #fdfdfc; --box: #fff; --ink: #1d2329; --soft: #59636e;
-  --rule: #dde1e5; --for: 34, 139, 60; --against: 200, 66, 26; }
-@media (prefers-color-scheme: dark) { :root { --page: #14181c; --box: #1b2127; --ink: #e4e7ea;
-  --soft: #a3adb7; --rule: #39424b; --for: 60, 170, 90; --against: 224, 92, 50; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 16px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 60rem; margin: 0 auto; padding: 1rem clamp(0.75rem, 3vw, 2.5rem) 3rem; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0.5rem 0; overflow-wrap: anywhere; }
+:root { --for: 34, 139, 60; --against: 200, 66, 26; }
+@media (prefers-color-scheme: dark) { :root { --for: 60, 170, 90; --against: 224, 92, 50; } }
+main { max-width: 60rem; }
+h1 { font-size: 1.5rem; }
 h2 { font-size: 1.1rem; margin: 2rem 0 0.6rem; }
-p { margin: 0.3rem 0; max-width: 75ch; overflow-wrap: anywhere; }
-.soft, caption { color: var(--soft); font-size: 0.875rem; }
 .text { background: var(--box); border: 1px solid var(--rule); border-radius: 8px;
   padding: 0.8rem 0.9rem; overflow-wrap: anywhere; }
 .text mark { display: block; unicode-bidi: plaintext; }
 mark { color: inherit; background: none; border-radius: 3px; padding: 0.05rem 0.2rem;
   border-left: 3px solid transparent; }
 .inline mark { display: inline; border-left: 0; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: 0.2rem 0; }
-th, td { padding: 0.3rem 0.6rem 0.3rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--rule); }
-thead th { color: var(--soft); font-weight: 500; font-size: 0.875rem; }
-td.n { text-align: right; white-space: nowrap; }
+table { width: 100%; }
+th, td { padding: 0.3rem 0.6rem 0.3rem 0; }
 td.words { overflow-wrap: anywhere; unicode-bidi: plaintext; }
 @media (max-width: 34rem) { th, td { padding-right: 0.4rem; } table { font-size: 0.85rem; } }
 """
@@ -60,8 +43,7 @@ def write(path: str, c: "Classifier", w: "Why", name: str, top: int | None = Non
     """Write the page of a Why about the text called `name`. Error 73 to 75, and `path` stays as it
     was.
     """
-    data = text(c, w, name, top).encode("utf-8", "backslashreplace")
-    files.write(path, lambda f: f.write(data), mode=0o600)
+    htmlpage.write(path, text(c, w, name, top))
 
 
 def text(c: "Classifier", w: "Why", name: str, top: int | None = None) -> str:
@@ -69,19 +51,6 @@ def text(c: "Classifier", w: "Why", name: str, top: int | None = None) -> str:
     v, question = w.verdict, _shown(c.question.name)
     title = f"Why {_shown(v.answer)}? {question}: {_shown(name)}"
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="referrer" content="no-referrer">',
-        f"<title>{title}</title>",
-        f"<style>\n{STYLE}{_shades()}</style>",
-        "</head>",
-        "<body>",
-        "<main>",
-        f"<h1>{title}</h1>",
         f"<p><b>{_shown(v.answer)} {v.score:.3f}</b></p>",
         f"<p>{_shown(terminal.head(w))[:-1]}.</p>",
         *_together(w),
@@ -95,11 +64,8 @@ def text(c: "Classifier", w: "Why", name: str, top: int | None = None) -> str:
         *_words(w, top),
         f'<p class="soft">Model {c.model.file.id[:8].hex()}, question {question}. Written by'
         f" classify --why, Sluice {_shown(VERSION)}.</p>",
-        "</main>",
-        "</body>",
-        "</html>",
     ]
-    return "\n".join(parts) + "\n"
+    return htmlpage.page(title, STYLE + _shades(), parts)
 
 
 def _shown(text):

@@ -19,9 +19,9 @@ MAX_SHOWN = 60  # characters of a word
 
 
 class Words:
-    """n_texts: taught texts of this model and question. taught: the answer that the user gave to
+    """n_texts: learned texts of this model and question. taught: the answer that the user gave to
     this text, or None. together: effect of all words, nats. effects: [(word, effect)], the largest
-    first; none until each answer has taught texts.
+    first; none until each answer has learned texts.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ def _log_odds(terms, at):
 
 def head(words: Words, top: int | None) -> str:
     """Return what was learned and what it added, in one line."""
-    taught = f"; you taught this text as {visible(words.taught)}" if words.taught else ""
+    taught = f"; this text was learned as {visible(words.taught)}" if words.taught else ""
     learned = f"learned from {words.n_texts} text{'s' * (words.n_texts != 1)}{taught}"
     n = min(len(words.effects), top or N_SHOWN)
     if not n:
