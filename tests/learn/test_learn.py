@@ -176,7 +176,7 @@ def test_listing_says_what_is_kept_and_reset_empties_it(taught):
     done = taught.classify("--reset")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"forgotten 6\n", b"")
     assert taught.n() == 0 and taught.json()["calibration"] is None
-    taught.path.write_bytes(b"noise")
+    taught.path.write_bytes(b"#calibration 2\n\0noise")
     done = taught.classify("--reset")
     assert (done.returncode, done.stdout) == (0, b"forgotten a damaged file\n")
     assert json.loads(taught.classify("--reset", "--json").stdout) == {"forgotten": 0}

@@ -162,6 +162,15 @@ def test_full_disk_leaves_the_old_file(taught):
     assert taught.path.read_bytes() == old
 
 
+def test_reset_empties_no_file_that_never_was_a_calibration(tmp_path, taught):
+    taught.path = tmp_path / "letter"
+    taught.path.write_bytes(b"Dear Ann,\n" * 99)
+    done = taught.classify("--reset")
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (65, b"", 1)
+    assert b"letter: line 1: is not the first line of a calibration" in done.stderr
+    assert taught.path.read_bytes() == b"Dear Ann,\n" * 99
+
+
 @pytest.mark.full
 def test_unwritable_files_are_refused_in_one_line(tmp_path, taught):
     (tmp_path / "f").write_bytes(b"")

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"#calibration 2\n\0"
 MAGIC_1 = b"#calibration 1 "
+MAGIC_ANY = b"#calibration "
 HEAD = struct.Struct("<16s16sQIII12s")
 ENTRY = struct.Struct("<8s8sIIIII28s")
 MAX_BYTES = 20 << 20

@@ -278,7 +278,8 @@ def _why(item, e):
 def reset(path: str) -> int | None:
     """Empty the file at `path`. Returns the number of texts it had; None if it was damaged.
 
-    Raises Error 73, 74 or 75 if it cannot be written, and DataError for a file of others.
+    Raises Error 73, 74 or 75 if it cannot be written, and DataError for a file of others, or one
+    that never was a calibration.
     """
     import os
 
@@ -293,6 +294,15 @@ def reset(path: str) -> int | None:
         except Error:
             from ..system import files
 
-            os.close(files.open_trusted(path))  # what is not the user's stays
+            fd = files.open_trusted(path)  # what is not the user's stays
+            try:
+                begin = os.read(fd, len(layout.MAGIC_ANY))
+            finally:
+                os.close(fd)
+            if begin and begin != layout.MAGIC_ANY:  # nor does the user's letter
+                raise data_error(
+                    path,
+                    "line 1: is not the first line of a calibration; delete the file, if it should be one",
+                ) from None
         writing.write(path, books.Book())
     return n
