@@ -153,7 +153,9 @@ def test_loop_answers(files, tmp_path):
 
 def test_script_answers_with_a_score(files, tmp_path):
     shutil.copy2(files / "p.snap", tmp_path)
-    done = shell("mkfifo loop\n" + block("README.md", "script"), tmp_path, M=str(files / "m.gguf"))
+    done = shell(
+        "mkfifo loop\n" + block("lib/README.md", "script"), tmp_path, M=str(files / "m.gguf")
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     assert re.fullmatch(
         r"the answer is (cold|warm)\n#ids 1 .*\n(\d+\t-\d\.\d+\n)+#end stop\n", done.stdout.decode()
@@ -163,9 +165,9 @@ def test_script_answers_with_a_score(files, tmp_path):
 def test_script_prints_what_the_page_shows(smollm2, tmp_path):
     prompt = commands(block("README.md", "loop"))[0][0]
     done = shell(
-        f"{prompt}\nmkfifo loop\n" + block("README.md", "script"), tmp_path, M=str(smollm2)
+        f"{prompt}\nmkfifo loop\n" + block("lib/README.md", "script"), tmp_path, M=str(smollm2)
     )
-    assert (done.stderr, done.stdout.decode()) == (b"", block("README.md", "script output"))
+    assert (done.stderr, done.stdout.decode()) == (b"", block("lib/README.md", "script output"))
 
 
 # Those of a real model are long.
@@ -194,8 +196,16 @@ def test_transcript_is_true(request, tmp_path, page, number, text):
 
 
 RUN = {
-    "README.md": {"script", "maildir"},
-    "lib/README.md": {"generate", "jsonl", "samplers in use", "recipes", "quantize", "talk"},
+    "README.md": {"maildir"},
+    "lib/README.md": {
+        "generate",
+        "jsonl",
+        "samplers in use",
+        "recipes",
+        "quantize",
+        "script",
+        "talk",
+    },
     "configs/README.md": {"spam loop"},
     "configs/recipes/many-machines.md": {  # tests/classify/test_many_machines.py
         *("worker", "check", "parallel", "resume", "hosts"),
