@@ -343,6 +343,18 @@ int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
     return 0;
 }
 
+int32_t tokens_of_mask(int32_t *out, int32_t max, const uint64_t *allowed, int32_t n_vocab)
+{
+    int32_t n = 0;
+    for (int32_t w = 0; w < (n_vocab + 63) / 64; w++)
+        for (uint64_t bits = allowed[w]; bits; bits &= bits - 1) {
+            if (n == max)
+                return -1;
+            out[n++] = w * 64 + __builtin_ctzll(bits);
+        }
+    return n;
+}
+
 int32_t candidates_of_dense(candidate *out, const float *logits, const uint64_t *allowed,
                             int32_t n_vocab)
 {

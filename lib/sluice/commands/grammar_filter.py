@@ -69,8 +69,9 @@ def main(
 
       --json-schema takes a JSON Schema of draft 2020-12, or spelled as in draft 7. A keyword that
       cannot be honoured is an error, which names its place; --json-schema-lax leaves it out.
-      Properties come in the schema's order, declared ones before all others. One blank may stand
-      behind ":" and ","; --json-indent N lays the text out as Python's json.dumps(indent=N) does.
+      Properties come in the schema's order, declared ones before all others. One blank stands
+      behind ":" and ",", and with --check it may be missing; --json-indent N lays the text out as
+      Python's json.dumps(indent=N) does.
 
       With --check the text must match to its last byte: use printf rather than echo. --print
       prints any grammar as GBNF.
@@ -112,7 +113,7 @@ def main(
         assert syntax is not None
         stream.write_all(1, show.gbnf(syntax))
         return
-    compiled = rules.grammar()
+    compiled = rules.grammar(reads=check)
     assert compiled is not None
     if check or model is None:
         raise click.exceptions.Exit(0 if matches(grammar.Matcher(compiled)) else 1)

@@ -4,6 +4,7 @@ A grammar (gbnf.py) becomes an automaton over bytes (automaton.py). csrc/grammar
 and csrc/grammar/mask.c runs it over the vocabulary.
 """
 
+import itertools
 import weakref
 
 from .. import stream
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .syntax import Syntax
 
 MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/grammar/trie.c
+MAX_FORCED = 1024  # bytes that are looked at for one token
+MAX_SHORTEST = 1 << 20  # bytes
 FAILURES = {
     lib.GRAMMAR_WIDE: "too ambiguous: more than 4096 live stacks",
     lib.GRAMMAR_SLOW: "too ambiguous: more than 4 million steps for one token",
@@ -83,7 +86,7 @@ class Matcher:
         self._trie = _tries[vocab]
         self._allowed = ffi.new("uint64_t[]", self._words)
         self._last = ffi.new("int32_t *")
-        self._out = None
+        self._out = self._forced = None
 
     def _resolved(self):
         """Return the token terminals of the grammar, with the tokens' numbers."""
@@ -161,6 +164,39 @@ class Matcher:
             else:  # a terminal of all other tokens
                 self._allowed[token // 64] &= ~(1 << token % 64)
         return self._allowed, bool(self._last[0])
+
+    def forced(self) -> tuple[bytes, bytes]:
+        """Return (text, open): the bytes that must come next, at most MAX_FORCED, and for each
+        whether a token that begins there may go on beyond them (1) or not (0).
+        """
+        if self._forced is None:
+            self._forced = ffi.new("uint8_t[]", MAX_FORCED), ffi.new("uint8_t[]", MAX_FORCED)
+        text, is_open = self._forced
+        n = lib.grammar_forced(text, is_open, MAX_FORCED, self._grammar, self._trie)
+        self._check(min(n, 0))
+        return ffi.buffer(text, max(n, 0))[:], ffi.buffer(is_open, max(n, 0))[:]
+
+    def shortest(self) -> "list[bytes | tuple[int, bool]]":
+        """Return the shortest text that makes a sentence of the text so far: bytes, and token
+        terminals as (token, whether all others are meant). DataError if it is longer than
+        MAX_SHORTEST, or if there is none.
+        """
+        out = ffi.new("int32_t[]", MAX_SHORTEST)
+        n = lib.grammar_shortest(out, MAX_SHORTEST, self._grammar)
+        if n == lib.GRAMMAR_DEEP:
+            raise data_error(
+                self.grammar.name, f"the shortest text is longer than {MAX_SHORTEST >> 10} KiB"
+            )
+        if not self._check(min(n, 0)):
+            raise data_error(self.grammar.name, "no text can complete what has been written")
+        parts: list[bytes | tuple[int, bool]] = []
+        for is_text, values in itertools.groupby(ffi.unpack(out, n), lambda x: x < 256):
+            if is_text:
+                parts.append(bytes(values))
+            else:
+                chosen = (self._tokens[x - 256] for x in values)
+                parts += [(terminal.id, bool(terminal.negated)) for terminal in chosen]
+        return parts
 
     def filter(self, kind: bytes, payload: "Any") -> tuple[bytes, bool]:
         """Return (candidates, last): the allowed part of a record's payload
