@@ -4,6 +4,7 @@
  * complete. A token is a choice nevertheless if a longer one begins with what is left of these
  * bytes and goes on as the grammar allows: {"name": " may end within the token that begins with the
  * quotation mark and has the first letters of the name. */
+#include <string.h>
 #include "grammar/matcher.h"
 #include "grammar/trie.h"
 
@@ -60,7 +61,8 @@ static int32_t allows_below(grammar *g, trie *t, int32_t state, int32_t node)
     return 0;
 }
 
-int32_t grammar_forced(uint8_t *text, uint8_t *open, int32_t max, grammar *g, trie *t)
+int32_t grammar_forced(uint8_t *text, uint8_t *open, int32_t *last, int32_t max, grammar *g,
+                       trie *t)
 {
     int32_t n = 0, state, status = g->current < 0 ? g->current : grammar_tidy(g);
     if (status)
@@ -72,12 +74,15 @@ int32_t grammar_forced(uint8_t *text, uint8_t *open, int32_t max, grammar *g, tr
             return state == GRAMMAR_NO_MEMORY ? state : 0;
         text[n] = (uint8_t)byte;
     }
-    for (int32_t i = 0; i < n; i++) {
+    *last = g->state[state].complete && g->state[state].n == 0;
+    for (int32_t i = 0; i < n && !*last; i++) {
         const int32_t node = n - i <= t->max_depth ? find_node(t, text + i, n - i) : -1;
         status = node < 0 ? 0 : allows_below(g, t, state, node);
         if (status < 0)
             return status == GRAMMAR_NO_MEMORY ? status : 0;
         open[i] = (uint8_t)status;
     }
+    if (*last)
+        memset(open, 0, (size_t)n);
     return n;
 }

@@ -368,6 +368,14 @@ int32_t candidates_of_dense(candidate *out, const float *logits, const uint64_t 
     return n;
 }
 
+void candidates_of_rows(candidate *out, const int32_t *id, const float *logit, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        out[i].id = id[i];
+        memcpy(&out[i].logit, logit + i, sizeof *logit);
+    }
+}
+
 int32_t candidates_of_candidates(candidate *out, const candidate *in, const uint64_t *allowed,
                                  int32_t n)
 {
