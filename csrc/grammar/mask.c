@@ -343,6 +343,18 @@ int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t)
     return 0;
 }
 
+int32_t tokens_of_mask(int32_t *out, int32_t max, const uint64_t *allowed, int32_t n_vocab)
+{
+    int32_t n = 0;
+    for (int32_t w = 0; w < (n_vocab + 63) / 64; w++)
+        for (uint64_t bits = allowed[w]; bits; bits &= bits - 1) {
+            if (n == max)
+                return -1;
+            out[n++] = w * 64 + __builtin_ctzll(bits);
+        }
+    return n;
+}
+
 int32_t candidates_of_dense(candidate *out, const float *logits, const uint64_t *allowed,
                             int32_t n_vocab)
 {
@@ -354,6 +366,14 @@ int32_t candidates_of_dense(candidate *out, const float *logits, const uint64_t 
             out[n++].id = id;
         }
     return n;
+}
+
+void candidates_of_rows(candidate *out, const int32_t *id, const float *logit, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        out[i].id = id[i];
+        memcpy(&out[i].logit, logit + i, sizeof *logit);
+    }
 }
 
 int32_t candidates_of_candidates(candidate *out, const candidate *in, const uint64_t *allowed,

@@ -48,6 +48,7 @@ A stream without its end mark is truncated, which is an error (65): a killed com
 like a short answer.
 """
 
+import bisect
 import errno
 import os
 import struct
@@ -57,7 +58,7 @@ from .limits import MAX_TEXT_BYTES, MAX_VOCAB
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from .gguf import File
@@ -289,6 +290,23 @@ class Record:
 
     def __init__(self, kind: bytes, flags: int, pos: int, prev: int, payload: "Any") -> None:
         self.kind, self.flags, self.pos, self.prev, self.payload = kind, flags, pos, prev, payload
+
+    # of a record whose logits are not computed yet: returns it with the tokens of a set
+    narrow: "Callable[[Any], Record | None] | None" = None
+    is_waiting = False  # whether the payload needs a pass through the layers first
+
+    def only(self, token: int) -> "Record | None":
+        """Return a C record without flags that has the candidate `token` alone; None without it."""
+        if self.kind == b"L":
+            bits = self.payload[4 * token : 4 * token + 4]
+        else:
+            tokens = memoryview(self.payload).cast("i")[::2]
+            i = bisect.bisect_left(tokens, token)
+            if i == len(tokens) or tokens[i] != token:
+                return None
+            bits = self.payload[8 * i + 4 : 8 * i + 8]
+        payload = token.to_bytes(4, "little") + bytes(bits)
+        return Record(b"C", 0, self.pos, self.prev, payload)
 
     def pack(self) -> bytes:
         """Return the record as bytes."""

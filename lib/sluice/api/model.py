@@ -272,7 +272,7 @@ def constraint(
         return None if grammar is None else Grammar(as_bytes(grammar), "grammar")
     source = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
     indent = None if json_indent is None else integer("json_indent", json_indent, 0, 16)
-    syntax = sources.of_schema(as_bytes(source), "json_schema", indent=indent)
+    syntax = sources.of_schema(as_bytes(source), "json_schema", indent=indent, fixed=True)
     return Grammar(syntax, "json_schema")
 
 

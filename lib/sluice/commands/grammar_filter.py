@@ -4,6 +4,7 @@ import time
 
 from .. import cli, stream
 from ..grammar import matcher as grammar, sources
+from ..grammar.constraint import Constraint
 import click
 
 
@@ -22,6 +23,15 @@ import click
 @cli.vocab_option
 @cli.grammar_options("Input")
 @cli.option(
+    "--complete-after",
+    "close_after",
+    type=click.IntRange(1, MAX_TOKENS),
+    metavar="N",
+    group="Output",
+    help="After N tokens, or where the context is full, let only the shortest text follow that"
+    " completes the grammar; omit -n of sample.",
+)
+@cli.option(
     "--check",
     is_flag=True,
     group="Output",
@@ -39,6 +49,7 @@ def main(
     model: str | None,
     vocab_file: str | None,
     rules: sources.Source,
+    close_after: int | None,
     check: bool,
     is_print: bool,
     verbose: bool,
@@ -69,8 +80,9 @@ def main(
 
       --json-schema takes a JSON Schema of draft 2020-12, or spelled as in draft 7. A keyword that
       cannot be honoured is an error, which names its place; --json-schema-lax leaves it out.
-      Properties come in the schema's order, declared ones before all others. One blank may stand
-      behind ":" and ","; --json-indent N lays the text out as Python's json.dumps(indent=N) does.
+      Properties come in the schema's order, declared ones before all others. One blank stands
+      behind ":" and ",", and with --check it may be missing; --json-indent N lays the text out as
+      Python's json.dumps(indent=N) does.
 
       With --check the text must match to its last byte: use printf rather than echo. --print
       prints any grammar as GBNF.
@@ -112,7 +124,7 @@ def main(
         assert syntax is not None
         stream.write_all(1, show.gbnf(syntax))
         return
-    compiled = rules.grammar()
+    compiled = rules.grammar(reads=check)
     assert compiled is not None
     if check or model is None:
         raise click.exceptions.Exit(0 if matches(grammar.Matcher(compiled)) else 1)
@@ -122,7 +134,7 @@ def main(
 
     file = open_model(model, vocab_file)
     words = vocabulary.Vocab(file)
-    matcher = grammar.Matcher(compiled, words)
+    constraint = Constraint(grammar.Matcher(compiled, words), close_after)
     reader = stream.LogitsReader(0, b"LCE", model=file)
     if reader.n_vocab != words.n_vocab:
         raise stream.data_error(
@@ -130,17 +142,23 @@ def main(
             f"vocabulary size {reader.n_vocab} differs from that of the model, {words.n_vocab}",
         )
     stream.write_all(1, stream.logits_header(file.id, reader.n_vocab))
-    n_record = n_candidate = 0
-    for record in grammar.filter_records(reader, matcher):
+    n_record = n_candidate = n_forced = 0
+    for record in constraint.filter(reader):
         if record.kind == b"E":
             stream.end_quietly(1, record.pack())
             break
         stream.write_all(1, record.pack())
         n_record += 1
+        n_forced += constraint.is_forced
         n_candidate += len(record.payload) // stream.CANDIDATE.size
     reader.finish()
     if verbose:
-        cli.report(records=n_record, candidates=n_candidate, ms=1e3 * (time.monotonic() - began))
+        cli.report(
+            records=n_record,
+            candidates=n_candidate,
+            forced=n_forced,
+            ms=1e3 * (time.monotonic() - began),
+        )
 
 
 def matches(matcher: grammar.Matcher) -> bool:

@@ -36,9 +36,10 @@ class Text:
     """A text to be generated. key: the caller's.
 
     tokens: of the prompt; the first `stable` are worth keeping. own: tokens of the prompt that the
-    text continues within a message, for whole characters.
+    text continues within a message, for whole characters. complete: where the text is cut before its
+    grammar is complete, the shortest way completes it.
 
-    After the end: text, bytes; n_tokens, generated; reason, one of stream.REASONS; n_open, bytes of
+    After the end: text, bytes; n_tokens, generated, of which n_closed completed it; reason, one of stream.REASONS; n_open, bytes of
     an incomplete character. error: why there is no text, or None.
     """
 
@@ -55,7 +56,9 @@ class Text:
         matcher: "Matcher | None" = None,
         stable: int = 0,
         own: "Sequence[int]" = (),
+        complete: bool = False,
     ) -> None:
+        self.complete, self.n_closed = complete, 0
         self.key, self.tokens, self.sampler, self.max_tokens = key, tokens, sampler, max_tokens
         self.stops, self.matcher, self.stable, self.own = stops, matcher, stable, own
         self.text, self.n_tokens, self.reason, self.n_open = b"", 0, None, 0
@@ -73,10 +76,10 @@ class _Running:
         ]
         self.answer = Answer(vocab, text.stops, text.own)
         self.generation = Generation(model, cache, text.sampler, vocab.eog, text.matcher)
-        self.tokens = self.generation.tokens(text.max_tokens)
+        self.steps = self.generation.steps(text.max_tokens)
 
     def step(self):
-        """Return the next token, whose logits are needed; None at the end."""
+        """Return the next tokens, after which logits are needed; None at the end."""
         try:
             return self._next()
         except Error as e:  # of its grammar or its sampler: the others go on
@@ -86,18 +89,25 @@ class _Running:
             return None
 
     def _next(self):
-        for token in self.tokens:
-            self.text.n_tokens += 1
-            self.parts.append(self.answer.add(token))
+        t, generation = self.text, self.generation
+        for token in self.steps:
+            if token is None:
+                return generation.decoder.pending
+            self._add(token)
             if self.answer.stopped:
-                self.generation.finish("stop")
+                generation.finish("stop")
                 break
-            if not self.generation.reason and self.generation.decoder.needs(token):
-                return token
-        t = self.text
+        if t.complete and generation.reason == "cut":
+            for token in generation.closing():
+                self._add(token)
+            t.n_closed = generation.n_closed
         t.text = b"".join(self.parts) + self.answer.remainder()
-        t.reason, t.n_open = self.generation.reason, self.answer.n_open
+        t.reason, t.n_open = generation.reason, self.answer.n_open
         return None
+
+    def _add(self, token):
+        self.text.n_tokens += 1
+        self.parts.append(self.answer.add(token))
 
 
 class Batch:
@@ -158,14 +168,14 @@ class Batch:
         """Choose the next token of each text. Returns the texts that have ended."""
         ended, parts = [], []
         for r in self._running:
-            token = r.step()
-            if token is None:
+            tokens = r.step()
+            if tokens is None:
                 ended.append(r)
             else:
-                parts.append(Part(r.cache.n_tok, [token], (r, token), r.planes))
+                parts.append(Part(r.cache.n_tok, tokens, r, r.planes))
         self._running = [r for r in self._running if r not in ended]
-        for (r, token), logits in self._run(self._decode, parts, CHUNK):
-            r.generation.decoder.serve([token], logits)
+        for r, logits in self._run(self._decode, parts, CHUNK):
+            r.generation.decoder.serve(logits)
         return [r.text for r in ended]
 
     def _run(self, f, parts, chunk):

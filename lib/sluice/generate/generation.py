@@ -10,7 +10,7 @@ and end equals the pipeline's.
 
 from .. import stream
 from ..faults import data_error
-from ..grammar import matcher as grammar
+from ..grammar.constraint import Constraint
 from ..kvcache import capacity as capacities
 from ..kvcache.scratch import Scratch
 from ..kvcache.snapshot import Snapshot
@@ -36,6 +36,7 @@ class Generation:
     decoder: reads the tokens (records.Decoder).
     is_full: whether the text ended since the cache has no place for the token that was chosen last.
     After the cache was filled anew, with this token, `tokens` may be called again.
+    n_forced: tokens that the grammar left no choice about. n_closed: tokens of `closing`.
     """
 
     reason: str | None
@@ -53,24 +54,37 @@ class Generation:
         keep: bool = False,
         speculation: "Speculation | None" = None,
     ) -> None:
-        self.cache, self.sampler, self.matcher, self.keep = cache, sampler, matcher, keep
+        self.cache, self.sampler, self.keep = cache, sampler, keep
         self.reason, self._chosen, self._pos, self._at_limit = None, None, None, False
-        self.is_full = False
+        self.is_full = self._is_cut_by_context = False
+        self.n_forced = self.n_closed = 0
+        self.constraint = Constraint(matcher) if matcher else None
         self.decoder = Decoder(model, cache, eog, keep, None, speculation)
 
     def tokens(self, max_tokens: int | None = None) -> "Iterator[int]":
         """Yield the tokens as they are chosen, at most `max_tokens`. DataError as in
         grammar-filter and sample.
         """
+        return (token for token in self.steps(max_tokens) if token is not None)
+
+    def steps(self, max_tokens: int | None = None) -> "Iterator[int | None]":
+        """Yield the tokens as `tokens` does, and None where logits are needed after the pending
+        ones of `decoder`. They may be served to it then; it computes them otherwise.
+        """
         self.reason, self.is_full, self._at_limit = None, False, False
+        self._is_cut_by_context = False
         prev = -1 if self._chosen is None else self._chosen
         records = self.decoder.records(self._chosen_tokens(), prev)
-        if self.matcher:
-            records = grammar.filter_records(records, self.matcher, "the model's answer")
+        constraint = self.constraint
+        if constraint:
+            records = constraint.filter(records, "the model's answer")
         for n, record in enumerate(records, 1):
             if record.kind == b"E":
                 self.reason, self.is_full = record.end_before(), bool(record.flags & stream.FULL)
                 return
+            if record.is_waiting:
+                yield None
+            self.n_forced += bool(constraint and constraint.is_forced)
             self._chosen = self.sampler.choose(record, name="the model's answer")[0]
             self._pos = record.pos
             self.reason = record.end_after(n == max_tokens)
@@ -79,15 +93,35 @@ class Generation:
             yield self._chosen
             if n == max_tokens and not self.reason:
                 self._at_limit = True
-                self.reason = next(records).end_before()
+                at_end = next(records)
+                self.reason = at_end.end_before()
+                self._is_cut_by_context = bool(at_end.flags & stream.FULL)
             if self.reason:
                 return self.finish(self.reason)
 
     def finish(self, reason: str) -> None:
         """End after the token that was yielded last, for `reason`: a stop string was found."""
         self.reason, self.decoder.n_left = reason, 0
-        if self.keep and self._pos == self.cache.n_tok < self.cache.capacity:
-            self.decoder.read(self._chosen)
+        if self.keep and self._pos == self.decoder.n_tok < self.cache.capacity:
+            self.decoder.append(self._chosen)
+        self.decoder.settle()
+
+    def closing(self) -> "Iterator[int]":
+        """Yield the tokens that complete a text that was cut (`reason`) by the shortest way, as the
+        constraint has them. With `keep` they enter the cache as far as there are places. The reason is then
+        `full` or `length`.
+        """
+        assert self.constraint and self.reason == "cut"
+        decoder = self.decoder
+        for token in self.constraint.closing("the model's answer"):
+            self.sampler.remember(self._chosen)
+            if self.keep and decoder.n_tok < self.cache.capacity and not self.is_full:
+                decoder.append(token)
+            self._chosen = token
+            self.n_closed += 1
+            yield token
+        decoder.settle()
+        self.reason = "full" if self.is_full or self._is_cut_by_context else "length"
 
     def _chosen_tokens(self):
         while True:

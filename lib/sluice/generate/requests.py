@@ -243,7 +243,7 @@ def _grammar(key, text):
         return Grammar(source, key)
     if key == "regex":
         return Grammar(sources.of_regex(source.decode(), key), key)
-    return Grammar(sources.of_schema(source, key), key)
+    return Grammar(sources.of_schema(source, key, fixed=True), key)
 
 
 def _id(id):

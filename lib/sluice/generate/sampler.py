@@ -159,7 +159,7 @@ class Sampler:
             dense,
             self._memory,
             self._options,
-            splitmix64(self.seed, record.pos),
+            splitmix64(self.seed, record.pos) if n > 1 else 0,  # one candidate: no choice
         )
         del history  # C no longer reads it
         if status == -2:

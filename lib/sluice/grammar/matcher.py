@@ -4,6 +4,7 @@ A grammar (gbnf.py) becomes an automaton over bytes (automaton.py). csrc/grammar
 and csrc/grammar/mask.c runs it over the vocabulary.
 """
 
+import itertools
 import weakref
 
 from .. import stream
@@ -13,12 +14,13 @@ from . import automaton, gbnf
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from .syntax import Syntax
 
 MAX_TEXT_BYTES = 32 << 20  # of a vocabulary, as in csrc/grammar/trie.c
+MAX_FORCED = 1024  # bytes that are looked at for one token
+MAX_SHORTEST = 1 << 20  # bytes
 FAILURES = {
     lib.GRAMMAR_WIDE: "too ambiguous: more than 4096 live stacks",
     lib.GRAMMAR_SLOW: "too ambiguous: more than 4 million steps for one token",
@@ -83,7 +85,7 @@ class Matcher:
         self._trie = _tries[vocab]
         self._allowed = ffi.new("uint64_t[]", self._words)
         self._last = ffi.new("int32_t *")
-        self._out = None
+        self._out = self._forced = None
 
     def _resolved(self):
         """Return the token terminals of the grammar, with the tokens' numbers."""
@@ -162,22 +164,60 @@ class Matcher:
                 self._allowed[token // 64] &= ~(1 << token % 64)
         return self._allowed, bool(self._last[0])
 
-    def filter(self, kind: bytes, payload: "Any") -> tuple[bytes, bool]:
-        """Return (candidates, last): the allowed part of a record's payload
-        (stream.Record), as the payload of a C record. last: as of `allowed`.
+    def forced(self) -> tuple[bytes, bytes, bool]:
+        """Return (text, open, last): the bytes that must come next, at most MAX_FORCED; for each
+        whether a token that begins there may go on beyond them (1) or not (0); whether the text is
+        complete behind them and cannot continue.
         """
-        allowed, last = self.allowed()
+        if self._forced is None:
+            self._forced = ffi.new("uint8_t[]", MAX_FORCED), ffi.new("uint8_t[]", MAX_FORCED)
+        text, is_open = self._forced
+        n = lib.grammar_forced(
+            text, is_open, self._last, MAX_FORCED, self._grammar, self._trie
+        )
+        self._check(min(n, 0))
+        return ffi.buffer(text, n)[:], ffi.buffer(is_open, n)[:], bool(self._last[0])
+
+    def shortest(self) -> "list[bytes | tuple[int, bool]]":
+        """Return the shortest text that makes a sentence of the text so far: bytes, and token
+        terminals as (token, whether all others are meant). DataError if it is longer than
+        MAX_SHORTEST, or if there is none.
+        """
+        out = ffi.new("int32_t[]", MAX_SHORTEST)
+        n = lib.grammar_shortest(out, MAX_SHORTEST, self._grammar)
+        if n == lib.GRAMMAR_DEEP:
+            raise data_error(
+                self.grammar.name, f"the shortest text is longer than {MAX_SHORTEST >> 10} KiB"
+            )
+        if not self._check(min(n, 0)):
+            raise data_error(self.grammar.name, "no text can complete what has been written")
+        parts: list[bytes | tuple[int, bool]] = []
+        for is_text, values in itertools.groupby(ffi.unpack(out, n), lambda x: x < 256):
+            if is_text:
+                parts.append(bytes(values))
+            else:
+                chosen = (self._tokens[x - 256] for x in values)
+                parts += [(terminal.id, bool(terminal.negated)) for terminal in chosen]
+        return parts
+
+    def narrow(self, record: "stream.Record", allowed: "Any") -> "stream.Record | None":
+        """Return the part of `record` that is in the set `allowed`, as a C record without flags;
+        None if there is none.
+        """
+        if record.narrow:
+            return record.narrow(allowed)
         n_vocab = self.vocab.n_vocab
         if self._out is None:
             self._out = ffi.new("candidate[]", n_vocab)
-        if kind == b"L":
+        if record.kind == b"L":
             n = lib.candidates_of_dense(
-                self._out, ffi.from_buffer("float[]", payload), allowed, n_vocab
+                self._out, ffi.from_buffer("float[]", record.payload), allowed, n_vocab
             )
         else:
-            candidates = ffi.from_buffer("candidate[]", payload)
+            candidates = ffi.from_buffer("candidate[]", record.payload)
             n = lib.candidates_of_candidates(self._out, candidates, allowed, len(candidates))
-        return ffi.buffer(self._out, n * ffi.sizeof("candidate"))[:], last
+        payload = ffi.buffer(self._out, n * ffi.sizeof("candidate"))[:]
+        return stream.Record(b"C", 0, record.pos, record.prev, payload) if n else None
 
     def _token_set(self, tokens):
         words = ffi.new("uint64_t[]", self._words)
@@ -205,48 +245,3 @@ def of_options(path: str | None, text: str | None) -> "Grammar | None":
     return (
         None if text is None else Grammar(text.encode("utf-8", "surrogateescape"), "--grammar-text")
     )
-
-
-def filter_records(
-    records: "Iterable[stream.Record]", matcher: "Matcher", name: str = "standard input"
-) -> "Iterator[stream.Record]":
-    """Apply a grammar to `records` (a stream.LogitsReader, or an iterator of stream.Record).
-
-    Yields Records, the last of type E. `prev` of the first record precedes the text; `prev` of
-    each later one is the token chosen from the record before. All are flagged constrained, and
-    may-end if the text so far is complete, also in the grammar of an earlier filter, if there
-    is one. DataError if an E comes before the text is complete, unless it says that the cache
-    is full or the maximum number of tokens was reached; if a chosen token is not allowed; if no
-    candidate is allowed.
-    """
-    eog, pos = matcher.vocab.eog, -1
-    for n, r in enumerate(records, 1):
-        place = f"{name}: record {n}"
-        is_chosen = n > 1 and (r.kind != b"E" or r.pos > pos and r.prev >= 0)
-        if is_chosen and r.prev in eog and not matcher.complete:
-            raise data_error(
-                place, f"token {r.prev} ends the text before it is complete in the grammar"
-            )
-        if is_chosen and r.prev not in eog and (r.prev < 0 or not matcher.accept(r.prev)):
-            raise data_error(place, f"token {r.prev} was chosen, but the grammar does not allow it")
-        marks, pos = stream.CONSTRAINED, r.pos
-        if matcher.complete and r.is_complete:
-            marks |= stream.MAY_END
-        if r.kind == b"E":
-            if not (matcher.complete or r.end_before() != "stop"):
-                raise data_error(place, "the input ends before the text is complete in the grammar")
-            yield stream.Record(b"E", r.flags & ~stream.MAY_END | marks, r.pos, r.prev, b"")
-            return
-        payload, last = b"", False
-        if matcher.open and not (is_chosen and r.prev in eog):
-            payload, last = matcher.filter(r.kind, r.payload)
-        if not payload:
-            if not marks & stream.MAY_END:
-                raise data_error(place, "none of the candidates is allowed by the grammar")
-            yield stream.Record(b"E", marks, r.pos, r.prev, b"")
-            return
-        last = last and bool(r.flags & stream.LAST or not r.flags & stream.CONSTRAINED)
-        yield stream.Record(b"C", marks | (stream.LAST if last else 0), r.pos, r.prev, payload)
-        if last:
-            yield stream.Record(b"E", stream.CONSTRAINED | stream.MAY_END, r.pos + 1, -1, b"")
-            return

@@ -37,12 +37,15 @@ class Source:
         """Number of sources that are given."""
         return sum(x is not None for x in (self.path, self.text, self.regex, self.schema))
 
-    def grammar(self) -> "Grammar | None":
-        """Return the Grammar, or None if no source is given. OSError; an Error names the place."""
-        syntax = self.syntax()
+    def grammar(self, reads: bool = False) -> "Grammar | None":
+        """Return the Grammar, or None if no source is given. OSError; an Error names the place.
+
+        reads: it reads texts that others wrote, so that JSON on one line may have blanks or not.
+        """
+        syntax = self.syntax(reads)
         return None if syntax is None else Grammar(syntax, syntax.name)
 
-    def syntax(self) -> "Syntax | None":
+    def syntax(self, reads: bool = False) -> "Syntax | None":
         """Return the Syntax, as `grammar`."""
         if self.path is not None:
             return gbnf.parse(stream.read_file(self.path, gbnf.MAX_SOURCE_BYTES), self.path)
@@ -50,9 +53,9 @@ class Source:
             return gbnf.parse(os.fsencode(self.text), "--grammar-text")
         if self.regex is not None:
             return of_regex(self.regex, "--regex")
-        return None if self.schema is None else self._of_schema(self.schema)
+        return None if self.schema is None else self._of_schema(self.schema, reads)
 
-    def _of_schema(self, schema):
+    def _of_schema(self, schema, reads):
         from .schema import document
 
         if schema.lstrip().startswith("{") or schema.strip() in ("true", "false"):
@@ -61,14 +64,18 @@ class Source:
             source, name = stream.read_text(0), "standard input"
         else:
             source, name = stream.read_file(schema, document.MAX_BYTES), schema
-        return of_schema(source, name, self.lax, self.indent)
+        return of_schema(source, name, self.lax, self.indent, not reads)
 
 
-def of_schema(source: bytes, name: str, lax: bool = False, indent: int | None = None) -> "Syntax":
-    """Return the Syntax of a JSON Schema (bytes). DataError, UnsupportedError."""
+def of_schema(
+    source: bytes, name: str, lax: bool = False, indent: int | None = None, fixed: bool = False
+) -> "Syntax":
+    """Return the Syntax of a JSON Schema (bytes). fixed: blanks behind `:` and `,` stand always, as
+    in texts that a model writes; else they may. DataError, UnsupportedError.
+    """
     from .schema import compiler
 
-    return compiler.compile(source, name, messages.say if lax else None, indent)
+    return compiler.compile(source, name, messages.say if lax else None, indent, fixed)
 
 
 def of_regex(expression: str, name: str) -> "Syntax":

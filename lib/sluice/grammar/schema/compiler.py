@@ -24,16 +24,18 @@ if TYPE_CHECKING:
     from .logic import Conjunct
 
 
-def compile(source: bytes, name: str, note: "Any" = None, indent: "int | None" = None) -> "Syntax":
+def compile(
+    source: bytes, name: str, note: "Any" = None, indent: "int | None" = None, fixed: bool = False
+) -> "Syntax":
     """Return the Syntax of the JSON texts that the schema `source` allows.
 
-    name: for messages. note: lax mode, see Document. indent: blanks of a level, None for one line.
+    name: for messages. note: lax mode, see Document. indent, fixed: see Layout.
     DataError for an invalid schema, or one that allows nothing; UnsupportedError for a keyword that
     cannot be honoured. Both name the place.
     """
     document = Document(source, name, note)
     try:
-        syntax = Compiler(document, Layout(indent)).run()
+        syntax = Compiler(document, Layout(indent, fixed)).run()
     except RecursionError:
         raise data_error(name, "schema nested too deeply") from None
     if syntax is None:

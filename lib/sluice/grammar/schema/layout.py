@@ -10,11 +10,13 @@ MAX_INDENTED = 12  # levels; what is deeper stands on one line
 class Layout:
     """Where white space stands. indent: blanks of a level, or None for one line.
 
-    On one line a blank behind `:` and `,` may stand or not. Indented, all is determined.
+    On one line a blank behind `:` and `,` may stand or not, for texts that are to be read, or
+    stands always (`fixed`), for texts that a model writes: what is determined need not be chosen.
+    Indented, all is determined.
     """
 
-    def __init__(self, indent: "int | None") -> None:
-        self.indent = indent
+    def __init__(self, indent: "int | None", fixed: bool = False) -> None:
+        self.indent, self.fixed = indent, fixed
 
     def level(self, depth: int) -> int:
         """Return the number that tells places with different white space apart."""
@@ -37,11 +39,15 @@ class Layout:
     def comma(self, builder: "Builder", depth: int) -> "list[int]":
         """Return the nodes between its items."""
         if self.indent is None:
-            return [builder.text(b","), builder.repeat(builder.text(b" "), 0, 1)]
+            return [builder.text(b","), self._blank(builder)]
         return [builder.text(b", " if self._is_flat(depth) else b"," + self._line(depth + 1))]
 
     def colon(self, builder: "Builder") -> "list[int]":
         """Return the nodes behind a colon."""
         if self.indent is None:
-            return [builder.repeat(builder.text(b" "), 0, 1)]
+            return [self._blank(builder)]
         return [builder.text(b" ")]
+
+    def _blank(self, builder):
+        blank = builder.text(b" ")
+        return blank if self.fixed else builder.repeat(blank, 0, 1)
