@@ -293,7 +293,11 @@ class Record:
 
     # of a record whose logits are not computed yet: returns it with the tokens of a set
     narrow: "Callable[[Any], Record | None] | None" = None
-    is_waiting = False  # whether the payload needs a pass through the layers first
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the payload needs a pass through the layers first."""
+        return False
 
     def only(self, token: int) -> "Record | None":
         """Return a C record without flags that has the candidate `token` alone; None without it."""

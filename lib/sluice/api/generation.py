@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from ..generate import generation as engine
@@ -21,6 +21,7 @@ class Generation(Iterator[str]):
         with 1
     n_prompt: int, tokens of the prompt.
     seed: int, the RNG seed.
+    closed: int, the last tokens, which `complete` added.
     """
 
     def __init__(
@@ -31,10 +32,11 @@ class Generation(Iterator[str]):
         max_tokens: int | None,
         seed: int,
         n_prompt: int,
+        complete: bool = False,
     ) -> None:
         self.tokens: list[int] = []
         self.seed, self.n_prompt = seed, n_prompt
-        self._pieces = _pieces(steps.tokens(max_tokens), steps, text, self.tokens, file)
+        self._pieces = _pieces(steps, max_tokens, text, self.tokens, file, complete)
         self._steps = steps
 
     @property
@@ -42,6 +44,12 @@ class Generation(Iterator[str]):
         """Why the text ended; None before the end."""
         reason: str | None = self._steps.reason
         return reason
+
+    @property
+    def closed(self) -> int:
+        """Number of tokens that completed the text."""
+        n: int = self._steps.n_closed
+        return n
 
     def __iter__(self) -> Generation:
         return self
@@ -57,18 +65,19 @@ class Generation(Iterator[str]):
 
 
 def _pieces(
-    tokens: Iterable[int],
     steps: engine.Generation,
+    max_tokens: int | None,
     text: engine.Answer,
     chosen: list[int],
     file: Any,
+    complete: bool,
 ) -> Generator[str, None, None]:
-    """Yield the text of `tokens`, and append the tokens to `chosen`.
+    """Yield the text that `steps` generates, and append its tokens to `chosen`.
 
     A function, not a method: a reference from the generator to the Generation would keep both, and
     the model, alive.
     """
-    for token in tokens:
+    for token in _tokens(steps, max_tokens, complete):
         chosen.append(token)
         if piece := text.add(token):
             yield piece.decode()
@@ -78,3 +87,9 @@ def _pieces(
     if rest := text.remainder():
         yield rest.decode()
     file.check_unchanged()
+
+
+def _tokens(steps: engine.Generation, max_tokens: int | None, complete: bool) -> Iterator[int]:
+    yield from steps.tokens(max_tokens)
+    if complete and steps.reason == "cut":
+        yield from steps.closing()

@@ -154,6 +154,7 @@ class Model(Closable):
         regex: str | None = None,
         json_schema: str | Mapping[str, Any] | None = None,
         json_indent: int | None = None,
+        complete: bool = False,
         temperature: float = 0.8,
         top_k: int = 40,
         top_p: float = 0.95,
@@ -183,6 +184,8 @@ class Model(Closable):
         regex: regular expression that the text matches from end to end; not with `grammar`.
         json_schema: JSON Schema, as JSON or as a dict, of the text; not with `grammar`.
         json_indent: blanks a level, to lay JSON out on lines; None: one line.
+        complete: if the text is cut before its grammar is complete, add the shortest text that
+        completes it, beyond `max_tokens`; not with `stop`.
         temperature: 0: greedy.
         top_k: 0: off. top_p: 1: off. min_p: 0: off.
         repeat_penalty: 1: off. presence_penalty, frequency_penalty: 0: off.
@@ -211,6 +214,8 @@ class Model(Closable):
         stops = [stop] if isinstance(stop, str) else list(stop)
         if not all(stops):
             raise ValueError("stop: a text is empty")
+        if complete and stops:
+            raise ValueError("complete: not with stop, which may end a text anywhere")
         pairs, words = bias_pairs(bias or {})
         with engine_lock:
             chosen = {
@@ -236,6 +241,8 @@ class Model(Closable):
                 self._vocab,
             )
             rules = constraint(grammar, regex, json_schema, json_indent)
+            if complete and not rules:
+                raise ValueError("complete: needs grammar, regex or json_schema")
             tokens = (
                 self._vocab.encode(as_bytes(prompt), special=special)
                 if isinstance(prompt, str | bytes)
@@ -247,7 +254,7 @@ class Model(Closable):
                 self._model, cache, sampler, self._vocab.eog, matcher, speculation=Speculation()
             )
             text = engine.Answer(self._vocab, [as_bytes(s) for s in stops])
-        return Generation(self._model.file, steps, text, max_tokens, seed, len(tokens))
+        return Generation(self._model.file, steps, text, max_tokens, seed, len(tokens), complete)
 
     def _checked(self, tokens: Iterable[int]) -> list[int]:
         out = [operator.index(token) for token in tokens]

@@ -69,6 +69,7 @@ class Conversation:
     interrupted: called between tokens and batches of the prompt; True stops.
     penalize_prompt: penalties and DRY see the whole conversation, not just the answers.
     kept: a PromptCache, where the first prompt's begin is looked for and kept, or None.
+    complete: an answer that was cut before its grammar was complete gets the shortest completion.
     speculate: called with the seconds that a prompt took; returns the Speculation for its answer.
     """
 
@@ -87,8 +88,9 @@ class Conversation:
         shift: bool = False,
         speculate: "Callable[[float], Speculation | None]" = Speculation.of_prompt,
         penalize_prompt: bool = False,
+        complete: bool = False,
     ) -> None:
-        self._penalize_prompt = penalize_prompt
+        self._penalize_prompt, self._complete = penalize_prompt, complete
         self.model, self.vocab, self.cache = model, vocab, cache
         self.messages, self.speaker, self.max_tokens = messages, speaker, max_tokens
         self._report, self._interrupted = report, interrupted
@@ -157,9 +159,16 @@ class Conversation:
                         n_shifts += 1
                         continue
                 break
+            if reason == "cut" and self._complete:
+                for token in generation.closing():
+                    chosen.append(token)
+                    parts.append(answer.add(token))
+                    yield parts[-1]
+                reason = generation.reason
             parts.append(answer.remainder())
             yield parts[-1]
         finally:
+            self._is_whole = generation.decoder.is_whole
             if before:
                 self.messages.pop()
             said = self._said(before, own + chosen, b"".join(parts), answer.stopped)
@@ -177,6 +186,8 @@ class Conversation:
                 "shifts": n_shifts,
                 "guessed": speculation.n_guessed if speculation else 0,
                 "right": speculation.n_right if speculation else 0,
+                "forced": generation.n_forced,
+                "closed": generation.n_closed,
             }
             self.n_cut += reason == "cut"
 
@@ -258,6 +269,8 @@ class Conversation:
             "guessed": f["guessed"],
             "right": f["right"],
             "reused": f["prompt"] - f["new"],
+            "forced": f["forced"],
+            "closed": f["closed"],
             "shifts": f["shifts"],
             "prompt_ms": 1e3 * f["prompt_s"],
             "ms": 1e3 * f["s"],

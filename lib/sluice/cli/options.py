@@ -12,6 +12,10 @@ from .. import faults
 from .declared import option
 from .values import OrNone
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..grammar.sources import Source
+
 model_option = option(
     "-m",
     "--model",
@@ -263,6 +267,23 @@ stop_option = option(
     group="Output",
     help="End the output before the first occurrence of TEXT. Repeatable.",
 )
+
+
+complete_option = option(
+    "--complete",
+    is_flag=True,
+    group="Output",
+    help="If -n or the context cuts the text before its grammar is complete, add the shortest text"
+    " that completes it.",
+)
+
+
+def check_complete(complete: bool, rules: "Source", stops: Sequence[str]) -> None:
+    """Raise click.UsageError for a --complete that has no meaning."""
+    if complete and not rules.n_given:
+        raise click.UsageError("--complete needs a grammar (see --json-schema)")
+    if complete and stops:
+        raise click.UsageError("--complete: not with --stop, which may end a text anywhere")
 
 
 GRAMMAR_SOURCES = {

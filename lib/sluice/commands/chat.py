@@ -61,6 +61,7 @@ import click
 @cli.predict_option("an answer")
 @cli.stop_option
 @cli.grammar_options()
+@cli.complete_option
 @sampling.options
 @sampling.penalize_prompt
 @cli.context_option(
@@ -91,6 +92,7 @@ def main(
     max_tokens: int | None,
     stops: tuple[str, ...],
     rules: sources.Source,
+    complete: bool,
     seed: int | None,
     bias: tuple[tuple[int, float], ...],
     bias_word: tuple[tuple[str, float], ...],
@@ -142,7 +144,8 @@ def main(
       last message of --messages is the user's, the model answers it first. With --cache DIR, the
       first prompt is processed from where it parts from what DIR has.
 
-      As with generate, guessed tokens make answers faster, and change none (--no-lookup, --draft).
+      As with generate, --complete completes an answer that was cut before its grammar was complete.
+      As there, guessed tokens make answers faster, and change none (--no-lookup, --draft).
 
       With --talk FILE the conversation goes on with each run, as if it had been one: the model's
       state is in FILE.kv, and processing begins where the last run ended. --continue goes on with
@@ -170,6 +173,7 @@ def main(
       generate, classify
     """
     cli.check_stops(stops)
+    cli.check_complete(complete, rules, stops)
     if rules.schema == "-":
         raise click.UsageError("--json-schema -: stdin has the messages")
     if talk_path and path:
@@ -214,6 +218,7 @@ def main(
         shift,
         lambda seconds: Speculation(own_draft, seconds, not no_lookup),
         penalize_prompt,
+        complete,
     )
 
     def answer(goes_on=False):

@@ -68,6 +68,7 @@ import click
 @cli.predict_option("the text")
 @cli.stop_option
 @cli.grammar_options()
+@cli.complete_option
 @cli.option("--echo", is_flag=True, group="Output", help="Print the prompt, too.")
 @cli.option(
     "-o",
@@ -100,6 +101,7 @@ def main(
     max_tokens: int | None,
     stops: tuple[str, ...],
     rules: sources.Source,
+    complete: bool,
     echo: bool,
     special: bool,
     chat: bool,
@@ -153,6 +155,12 @@ def main(
       full    the context is full
       cut     length or full, before the grammar was complete: exit status 1
 
+      With a grammar, text that it leaves no choice about is not chosen, but read at once, in the
+      tokens of the vocabulary's own rules; -v prints forced=, the number of these tokens. Where the
+      grammar allows few tokens, only their logits are computed. --complete adds the shortest text
+      that completes the grammar to one that was cut; it goes beyond -n. The end is then length or
+      full, the status 0, and -v prints closed=, the number of tokens that were added.
+
       Text and exit status are those of the pipeline tokenize | prefill | decode | grammar-filter |
       sample | tokenize -d with the same options.
 
@@ -170,10 +178,10 @@ def main(
 
       With --jsonl each line of stdin is an object, with id (optional), prompt or messages (a list
       like that of --messages), system, "continue": true, grammar (GBNF), regex or json_schema (an
-      object), and options such as max_tokens, seed, stop or top_k, which hold for this text instead
-      of the command's. An object for each is printed in the same order: id, text, end, tokens,
-      prompt_tokens and seed, or error. Up to --parallel texts are generated together; each is the
-      one that it is alone.
+      object), "complete": true, and options such as max_tokens, seed, stop or top_k, which hold for
+      this text instead of the command's. An object for each is printed in the same order: id, text,
+      end, tokens, prompt_tokens and seed, with "complete" also closed; or error. Up to --parallel
+      texts are generated together; each is the one that it is alone.
 
       Tokens are guessed, and several checked at once, if the text goes on as it did where its last
       words stood before (see --no-lookup), or with --draft MODEL. Text, snapshot and random numbers
@@ -226,6 +234,8 @@ def main(
         files.check_target(out, model, vocab_file)
     if rules.schema == "-" and ("-" in prompt or not (prompt or snapshot or path)):
         raise click.UsageError("--json-schema -: the prompt is read from stdin, too")
+    if not jsonl:
+        cli.check_complete(complete, rules, stops)
     grammar = rules.grammar()
     if jsonl:
         ready = Model(model, threads, arithmetic, vocab_file, huge_pages)
@@ -277,6 +287,7 @@ def main(
             shift=True,
             speculate=lambda seconds: Speculation(own_draft, seconds, not no_lookup),
             penalize_prompt=penalize_prompt,
+            complete=complete,
         )
         for part in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops], goes_on):
             terminal.show(part)
@@ -292,7 +303,7 @@ def main(
         tokens,
         base,
         capacity,
-        max_tokens,
+        max_tokens and max_tokens + (generation.CLOSING_ROOM if complete else 0),
         kv,
         os.path.dirname(out) if out else None,
         kept=kept,
@@ -318,6 +329,9 @@ def main(
         if answer.stopped:
             g.finish("stop")
             break
+    if complete and g.reason == "cut":
+        for token in g.closing():
+            terminal.show(answer.add(token))
     terminal.show(answer.remainder() + (b"\n" if os.isatty(1) else b""))
     m.file.check_unchanged()
     if out:
@@ -325,12 +339,14 @@ def main(
     if verbose:
         cli.report(
             prompt=n_prompt,
-            tokens=n_tokens,
+            tokens=n_tokens + g.n_closed,
             end=g.reason,
             open=answer.n_open,
             **sampler.figures(),
             guessed=speculation.n_guessed,
             right=speculation.n_right,
+            **({"forced": g.n_forced} if grammar else {}),
+            **({"closed": g.n_closed} if complete else {}),
             **({"reused": kept.n_known} if kept else {}),
             prompt_ms=1e3 * (prompt_end - began),
             ms=1e3 * (time.monotonic() - prompt_end),
@@ -366,7 +382,7 @@ def answer_lines(
     Exit(1) if a text was cut before its grammar was complete.
     """
     began, words = time.monotonic(), vocabulary.Vocab(m.file)
-    keys = Keys(click.get_current_context(), ("max_tokens", "stops"))
+    keys = Keys(click.get_current_context(), ("max_tokens", "stops", "complete"))
 
     @functools.cache
     def its_template() -> template.Template:

@@ -25,7 +25,7 @@ import click
 @cli.option(
     "--complete-after",
     "close_after",
-    type=click.IntRange(1, MAX_TOKENS),
+    type=click.IntRange(1),
     metavar="N",
     group="Output",
     help="After N tokens, or where the context is full, let only the shortest text follow that"

@@ -36,11 +36,12 @@ class Text:
     """A text to be generated. key: the caller's.
 
     tokens: of the prompt; the first `stable` are worth keeping. own: tokens of the prompt that the
-    text continues within a message, for whole characters. complete: where the text is cut before its
-    grammar is complete, the shortest way completes it.
+    text continues within a message, for whole characters. complete: a text that is cut before its
+    grammar is complete gets the shortest completion.
 
-    After the end: text, bytes; n_tokens, generated, of which n_closed completed it; reason, one of stream.REASONS; n_open, bytes of
-    an incomplete character. error: why there is no text, or None.
+    After the end: text, bytes; n_tokens, generated, the last n_closed of them for completion;
+    reason, one of stream.REASONS; n_open, bytes of an incomplete character. error: why there is no
+    text, or None.
     """
 
     reason: str | None

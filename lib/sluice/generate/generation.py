@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .speculation import Speculation
 
 
+CLOSING_ROOM = 1024  # places of a cache for the tokens of `closing`
+
+
 class Generation:
     """Generates the tokens after those in `cache`, whose logits follow its last token.
 
@@ -81,7 +84,7 @@ class Generation:
         for n, record in enumerate(records, 1):
             if record.kind == b"E":
                 self.reason, self.is_full = record.end_before(), bool(record.flags & stream.FULL)
-                return
+                return self.decoder.settle()
             if record.is_waiting:
                 yield None
             self.n_forced += bool(constraint and constraint.is_forced)
@@ -107,9 +110,8 @@ class Generation:
         self.decoder.settle()
 
     def closing(self) -> "Iterator[int]":
-        """Yield the tokens that complete a text that was cut (`reason`) by the shortest way, as the
-        constraint has them. With `keep` they enter the cache as far as there are places. The reason is then
-        `full` or `length`.
+        """Yield the tokens of the shortest completion of a text that was cut (`reason`). With
+        `keep` they enter the cache as far as there are places. The reason is then full or length.
         """
         assert self.constraint and self.reason == "cut"
         decoder = self.decoder

@@ -10,8 +10,9 @@ which hold for the line instead of the command's. An answer:
 
     {"id": 1, "text": " there was", "end": "length", "tokens": 2, "prompt_tokens": 4, "seed": 3}
 
-end is as `generate -v` prints it. A line that is wrong has {"id": ..., "error": ...} instead, and
-the others are answered.
+end is as `generate -v` prints it. With "complete": true there is also "closed", the number of
+tokens that completed a text which was cut. A line that is wrong has {"id": ..., "error": ...}
+instead, and the others are answered.
 """
 
 import functools
@@ -107,6 +108,11 @@ class Requests:
             least = "no tokens" if not tokens else f"{len(tokens)} tokens, more than {self._limit}"
             raise ValueError("prompt: " + least + capacities.remedy(self._limit) * bool(tokens))
         max_tokens, stops = settings.pop("max_tokens"), settings.pop("stops")
+        complete = settings.pop("complete")
+        if found.get("complete") and not rules:
+            raise ValueError("complete: needs a grammar (see json_schema)")
+        if complete and stops:
+            raise ValueError("complete: not with stop, which may end a text anywhere")
         if not all(stops):
             raise ValueError("stop: the text is empty")
         try:
@@ -127,6 +133,7 @@ class Requests:
             Matcher(rules, self._vocab) if rules else None,
             stable,
             own,
+            complete,
         )
 
     def _constraint(self, top):
@@ -168,6 +175,7 @@ def answer(text: Text) -> "dict[str, Any]":
         "tokens": text.n_tokens,
         "prompt_tokens": len(text.tokens),
         "seed": text.sampler.seed,
+        **({"closed": text.n_closed} if text.complete else {}),
     }
 
 

@@ -85,7 +85,8 @@ class Matcher:
         self._trie = _tries[vocab]
         self._allowed = ffi.new("uint64_t[]", self._words)
         self._last = ffi.new("int32_t *")
-        self._out = self._forced = None
+        self._out: Any = None
+        self._forced = ffi.new("uint8_t[]", MAX_FORCED), ffi.new("uint8_t[]", MAX_FORCED)
 
     def _resolved(self):
         """Return the token terminals of the grammar, with the tokens' numbers."""
@@ -169,12 +170,8 @@ class Matcher:
         whether a token that begins there may go on beyond them (1) or not (0); whether the text is
         complete behind them and cannot continue.
         """
-        if self._forced is None:
-            self._forced = ffi.new("uint8_t[]", MAX_FORCED), ffi.new("uint8_t[]", MAX_FORCED)
         text, is_open = self._forced
-        n = lib.grammar_forced(
-            text, is_open, self._last, MAX_FORCED, self._grammar, self._trie
-        )
+        n = lib.grammar_forced(text, is_open, self._last, MAX_FORCED, self._grammar, self._trie)
         self._check(min(n, 0))
         return ffi.buffer(text, n)[:], ffi.buffer(is_open, n)[:], bool(self._last[0])
 

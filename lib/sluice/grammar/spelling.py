@@ -32,9 +32,7 @@ def of_text(vocab: "Vocab", before: "Sequence[int]", text: bytes) -> list[int]:
     return _encode(vocab, text)
 
 
-def forced(
-    matcher: "Matcher", vocab: "Vocab", before: "Sequence[int]"
-) -> tuple[list[int], bool]:
+def forced(matcher: "Matcher", vocab: "Vocab", before: "Sequence[int]") -> tuple[list[int], bool]:
     """Return (tokens, last): the tokens that must come next, [] where there is a choice; whether
     the text is complete behind them, and cannot continue.
 
