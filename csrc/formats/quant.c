@@ -6,6 +6,7 @@
  * precision, times its group's small integer first.  Any bit pattern is
  * memory-safe: what indexes a table is cut to the table's size. */
 #include <string.h>
+#include "formats/parts.h"
 #include "formats/quant.h"
 #include "runtime/float_bits.h"
 
@@ -15,16 +16,21 @@ static const weight_type table[] = {
 #define ROW(number, NAME, bytes) [number] = {#NAME, number, 1, bytes, 8 * bytes, 0, 0, 1, 1},
     TYPES_FLOAT(ROW)
 #undef ROW
+/* a scale that is no half, but of 8 bits or in parts, does not count */
+#define N_HALF(name, min) (sizeof(((block_##name *)0)->d) == 2 ? 1 + min : 0)
 #define BLOCK(elements, number, NAME, name, bits, min, encoded) \
     [number] = {#NAME, number, elements, sizeof(block_##name), bits, \
-                offsetof(block_##name, d), 1 + min, 1, encoded},
+                offsetof(block_##name, d), N_HALF(name, min), 1, encoded},
 #define ROW(number, NAME, name, bits, zero, group, min, encoded) \
     BLOCK(32, number, NAME, name, bits, min, encoded)
     TYPES_32(ROW)
 #undef ROW
 #define ROW(number, NAME, name, bits, zero, group, min, encoded) \
     BLOCK(BLOCK_K, number, NAME, name, bits, min, encoded)
-    TYPES_256(ROW)
+    TYPES_K(ROW)
+#undef ROW
+#define ROW(number, NAME, name, bits) BLOCK(BLOCK_K, number, NAME, name, bits, 0, 0)
+    TYPES_DECODED(ROW)
 #undef ROW
 #define ROW(number, NAME, elements, bytes) [number] = {#NAME, number, elements, bytes, .bits = 0},
     TYPES_UNREAD(ROW)
@@ -38,21 +44,26 @@ const weight_type *type_facts(int32_t type)
     return type >= 0 && type < N_NUMBERS && table[type].block ? &table[type] : NULL;
 }
 
-const char *type_name(int32_t type) { return type_block(type) ? table[type].name : ""; }
+const char *type_name(int32_t type) { return type_facts(type) ? table[type].name : ""; }
 
-int64_t type_block(int32_t type) { return type >= 0 && type < N_NUMBERS ? table[type].block : 0; }
+int64_t type_block(int32_t type)
+{
+    if (type == T_BYTES_K)
+        return BLOCK_K;
+    return type >= 0 && type < N_NUMBERS ? table[type].block : 0;
+}
 
 int64_t type_row_bytes(int32_t type, int64_t n)
 {
     const int64_t block = type_block(type);
     if (!block)
         return 0;
-    return n % block ? -1 : n / block * table[type].bytes;
+    return n % block ? -1 : n / block * (type < 0 ? bytes_of_block(type) : table[type].bytes);
 }
 
-int32_t type_supported(int32_t type) { return type_block(type) && table[type].is_read; }
+int32_t type_supported(int32_t type) { return type_facts(type) && table[type].is_read; }
 
-int32_t encodable(int32_t type) { return type_block(type) && table[type].is_encoded; }
+int32_t encodable(int32_t type) { return type_facts(type) && table[type].is_encoded; }
 
 float f16_to_f32(uint16_t h)
 {
@@ -239,13 +250,28 @@ static void unpack_iq4_xs(unpacked_256 *u, const block_iq4_xs *w)
         u->q[i] = iq4_value[nibble(w->q + i / 32 * 16, i % 32)];
 }
 
+static void unpack_bytes_k(unpacked_256 *u, const block_bytes_k *w)
+{
+    u->d = w->d;
+    memcpy(u->scale, w->sc, sizeof u->scale);
+    memcpy(u->q, w->q, sizeof u->q);
+}
+
 void unpack_256(unpacked_256 *u, int32_t type, const void *block)
 {
+    block_bytes_k b;
     u->m = 0.0f;
     memset(u->min, 0, sizeof u->min);
+#define DECODE(number, NAME, name, ...) \
+    case number: \
+        decode_##name(&b, block); \
+        unpack_bytes_k(u, &b); \
+        break;
     switch (type) {
         TYPES_256(UNPACK)
+        TYPES_DECODED(DECODE)
     }
+#undef DECODE
 }
 
 /* ---- a row back to f32 ------------------------------------------------------------------------
@@ -271,7 +297,7 @@ static void dequantize_256(float *y, int32_t type, const void *x)
 
 void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
 {
-    const int64_t block = type_block(type), bytes = block > 1 ? table[type].bytes : 0;
+    const int64_t block = type_block(type), bytes = type_row_bytes(type, block);
     switch (type) {
     case T_F32: memcpy(y, x, (size_t)n * 4); break;
     case T_F16:
@@ -287,6 +313,18 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
             (block == 32 ? dequantize_32 : dequantize_256)(y + b * block, type,
                                                            (const uint8_t *)x + b * bytes);
     }
+}
+
+/* Whether block b has an infinite weight or a NaN, of a type whose scales are no halves. */
+static int bad_weights(int32_t type, const void *x, int64_t b)
+{
+    float y[BLOCK_K];
+    const int32_t n = table[type].block;
+    int bad = 0;
+    dequantize_row(y, type, (const uint8_t *)x + b * table[type].bytes, n);
+    for (int32_t i = 0; i < n; i++)
+        bad |= !finite_f32(f32_bits(y[i]));
+    return bad;
 }
 
 /* The halves of block b. */
@@ -308,7 +346,7 @@ int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n)
         case T_F32: bad = !finite_f32(((const uint32_t *)x)[b]); break;
         case T_F16: bad = !finite_f16(((const uint16_t *)x)[b]); break;
         case T_BF16: bad = !finite_bf16(((const uint16_t *)x)[b]); break;
-        default: bad = bad_halves(type, x, b);
+        default: bad = (table[type].n_scale ? bad_halves : bad_weights)(type, x, b);
         }
         if (bad && *first < 0)
             *first = i;

@@ -21,7 +21,8 @@
  * or integers of 4 or 5 bits, or indices of a table of values; then of blocks of 256.
  *
  * bits, zero   q + zero is an unsigned integer of so many bits. The formats with fewer than 8
- *              store that integer; zero is 0 where a minimum takes its place. IQ4: q of iq4_value
+ *              store that integer; zero is 0 where a minimum takes its place. Indices: q is of
+ *              iq4_value or fp4_value
  * group        elements that share a scale
  * has_min      a block has a minimum, m or dmin, behind its scale d
  * is_encoded   encode.c makes it */
@@ -36,14 +37,24 @@
 #define TYPES_32_INDICES(ROW) \
     ROW(20, IQ4_NL, iq4_nl,  8,  128,  32,  0,  0)
 #define TYPES_32(ROW) TYPES_32_BYTES(ROW) TYPES_32_BITS(ROW) TYPES_32_INDICES(ROW)
-#define TYPES_256(ROW) \
+#define TYPES_K(ROW) \
     ROW(10, Q2_K,   q2_k,    2,    0,  16,  1,  0) \
     ROW(11, Q3_K,   q3_k,    3,    4,  16,  0,  0) \
     ROW(12, Q4_K,   q4_k,    4,    0,  32,  1,  1) \
     ROW(13, Q5_K,   q5_k,    5,    0,  32,  1,  1) \
     ROW(14, Q6_K,   q6_k,    6,   32,  16,  0,  1) \
     ROW(23, IQ4_XS, iq4_xs,  8,  128,  32,  0,  0)
+/* No file has it: what blocks of TYPES_DECODED become before they are multiplied. */
+#define TYPES_INNER(ROW) \
+    ROW(-256, BYTES_K, bytes_k, 7,  64,  16,  0,  0)
+#define TYPES_256(ROW) TYPES_K(ROW) TYPES_INNER(ROW)
 #define TYPES_BLOCK(ROW) TYPES_32(ROW) TYPES_256(ROW)
+
+/* ROW(number, NAME, name, bits), of blocks of 256 whose weights are costly to find: kernels/decode.h
+ * makes BYTES_K of some rows at a time, for each product. */
+#define TYPES_DECODED(ROW) \
+    ROW(35, TQ2_0,   tq2_0,   2) \
+    ROW(34, TQ1_0,   tq1_0,   2)
 
 /* ROW(number, NAME, elements of a block, bytes of it): files may hold them, no kernel reads them.
  * The numbers left out were withdrawn, or are formats of activations. */
@@ -51,14 +62,13 @@
     ROW(16, IQ2_XXS, 256, 66) ROW(17, IQ2_XS, 256, 74) ROW(18, IQ3_XXS, 256, 98) \
     ROW(19, IQ1_S, 256, 50) ROW(21, IQ3_S, 256, 110) ROW(22, IQ2_S, 256, 82) \
     ROW(24, I8, 1, 1) ROW(25, I16, 1, 2) ROW(26, I32, 1, 4) ROW(27, I64, 1, 8) \
-    ROW(28, F64, 1, 8) ROW(29, IQ1_M, 256, 56) ROW(34, TQ1_0, 256, 54) \
-    ROW(35, TQ2_0, 256, 66) ROW(39, MXFP4, 32, 17) ROW(40, NVFP4, 64, 36) \
-    ROW(41, Q1_0, 128, 18)
+    ROW(28, F64, 1, 8) ROW(29, IQ1_M, 256, 56) ROW(39, MXFP4, 32, 17) \
+    ROW(40, NVFP4, 64, 36) ROW(41, Q1_0, 128, 18)
 // clang-format on
 
 /* T_F32 ...: the GGML numbers. */
 #define NUMBER(number, NAME, ...) T_##NAME = number,
-enum { TYPES_FLOAT(NUMBER) TYPES_BLOCK(NUMBER) };
+enum { TYPES_FLOAT(NUMBER) TYPES_BLOCK(NUMBER) TYPES_DECODED(NUMBER) };
 #undef NUMBER
 
 /* Dispatch to a function that is compiled for each type of a list:
@@ -103,6 +113,16 @@ typedef struct { uint16_t d, dmin; uint8_t sc[12], h[32], q[128]; } block_q5_k;
 typedef struct { uint8_t q[128], h[64]; int8_t sc[16]; uint16_t d; } block_q6_k;
 /* w = d (sc - 32) iq4_value[q], 4 bits; 32 */
 typedef struct { uint16_t d, sch; uint8_t sc[4], q[128]; } block_iq4_xs;
+/* w = d sc q, |q| <= 62, 0 <= sc <= 31; 16; as long as cache lines are */
+typedef struct { int8_t q[BLOCK_K], sc[BLOCK_K / GROUP_K]; float d; uint8_t none[44]; } block_bytes_k;
+// clang-format on
+
+/* Blocks of 256 that become BYTES_K: parts.h says where their bits are. */
+// clang-format off
+/* w = d (q - 1), 2 bits */
+typedef struct { uint8_t q[64]; uint16_t d; } block_tq2_0;
+/* w = d (q - 1), 5 digits of base 3 in a byte of q, 4 in one of h */
+typedef struct { uint8_t q[48], h[4]; uint16_t d; } block_tq1_0;
 // clang-format on
 
 _Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(block_q5_0) == 22
@@ -111,8 +131,9 @@ _Static_assert(sizeof(block_q4_0) == 18 && sizeof(block_q4_1) == 20 && sizeof(bl
                "GGUF block sizes");
 _Static_assert(sizeof(block_q2_k) == 84 && sizeof(block_q3_k) == 110 && sizeof(block_q4_k) == 144
                    && sizeof(block_q5_k) == 176 && sizeof(block_q6_k) == 210
-                   && sizeof(block_iq4_xs) == 136,
+                   && sizeof(block_iq4_xs) == 136 && sizeof(block_bytes_k) == 320,
                "GGUF block sizes");
+_Static_assert(sizeof(block_tq2_0) == 66 && sizeof(block_tq1_0) == 54, "GGUF block sizes");
 
 /* Facts of a block type: constants where the type is one. Their form (an expression or a switch,
  * FACT or plain inline) decides the order in which the compiler inlines them, and so which

@@ -33,12 +33,15 @@ static void pack_product(product *p, void *to)
              1);
 }
 
-void pack_products(product *p, int32_t n_product)
+enum { LINE = 64 }; /* bytes of a cache line */
+
+void *pack_products(product *p, int32_t n_product, int64_t more)
 {
     int64_t size = 0;
     for (int32_t i = 0; i < n_product; i++)
         size += packed_bytes(p + i);
-    uint8_t *next = workspace_of(size);
+    size = (size + LINE - 1) / LINE * LINE;
+    uint8_t *const workspace = workspace_of(size + more), *next = workspace;
     for (int32_t i = 0; i < n_product; i++) {
         int32_t same = 0;
         while (same < i && !(p[same].packed && are_packed_alike(p + same, p + i)))
@@ -49,4 +52,5 @@ void pack_products(product *p, int32_t n_product)
             next += packed_bytes(p + i);
         }
     }
+    return workspace && more ? workspace + size : NULL;
 }

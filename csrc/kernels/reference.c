@@ -394,5 +394,6 @@ const isa isa_reference = {
     0,
     0,
     0,
+    NULL,
 };
 #endif

@@ -235,7 +235,7 @@ INLINE void unpack_block_256(panel_256 *p, int32_t b, int32_t type, const uint8_
     for (int g = 0; g < N_GROUP; g++)
         lay_out_scale(p->scale[b][g],
                       g % 2 ? vmovl_high_s8(scale[g / 2]) : vmovl_s8(vget_low_s8(scale[g / 2])));
-    halves_of(p->d[b], row, at + at_d(type));
+    scales_of_256(p->d[b], type, row, at);
     if (!has_min(type))
         return;
     transpose_bytes(min);

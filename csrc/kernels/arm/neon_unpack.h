@@ -86,6 +86,7 @@ INLINE int8x16_t weights_256(int32_t type, const uint8_t *block, int g)
                      vshlq_n_u8(
                          bits_at(block + offsetof(block_q6_k, h) + g / 8 * 32 + half, two, 3), 4)),
             32);
+    case T_BYTES_K: return vld1q_s8((const int8_t *)block + GROUP_K * g);
     default: return iq4_of(bits_at(block + offsetof(block_iq4_xs, q) + g / 2 * 16, g % 2 * 4, 15));
     }
 }
@@ -141,6 +142,7 @@ INLINE int8x16_t group_scales(int8x16_t *min, int32_t type, const uint8_t *block
         return twice(a & 0x3f3f3f3f, (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030));
     }
     case T_Q6_K: return vld1q_s8((const int8_t *)block + offsetof(block_q6_k, sc));
+    case T_BYTES_K: return vld1q_s8((const int8_t *)block + offsetof(block_bytes_k, sc));
     default: {
         uint16_t high;
         memcpy(&high, block + offsetof(block_iq4_xs, sch), 2);

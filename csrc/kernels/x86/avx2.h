@@ -162,13 +162,24 @@ INLINE __m256i first_lanes(int64_t n)
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* d of 8 rows; at: its byte in each of them. */
+/* Halves of 8 rows; at: their byte in each of them. */
 INLINE __m256 halves_of(const uint8_t *const row[ROWS], int64_t at)
 {
     uint16_t d[ROWS];
     for (int r = 0; r < ROWS; r++)
         memcpy(&d[r], row[r] + at, 2);
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)d));
+}
+
+/* d of blocks of 256 of 8 rows; at: the byte of the blocks. */
+INLINE __m256 scales_of_256(int32_t type, const uint8_t *const row[ROWS], int64_t at)
+{
+    float d[ROWS];
+    if (type != T_BYTES_K)
+        return halves_of(row, at + at_d(type));
+    for (int r = 0; r < ROWS; r++)
+        memcpy(&d[r], row[r] + at + at_d(type), 4);
+    return _mm256_loadu_ps(d);
 }
 
 /* 8 x 8 words of 32 bits: row r word g -> row g word r. */
@@ -258,11 +269,12 @@ INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
 
 #else
 /* How many sums of two products stay in 16 bits together: 2 * |w| * 127 each, |w| at most 128
- * (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_0, Q5_1, Q5_K), 15 (Q4_0, Q4_1, Q4_K) or less. */
+ * (Q8_0), 127 (IQ4), 126 (BYTES_K), 63 (Q6_K), 31 (Q5_0, Q5_1, Q5_K), 15 (Q4_0, Q4_1, Q4_K) or less. */
 INLINE int pairs_in_16(int32_t type)
 {
     switch (bits_of(type)) {
-    case 8: return 1;
+    case 8:
+    case 7: return 1;
     case 6: return 2;
     case 5: return 4;
     default: return 8;

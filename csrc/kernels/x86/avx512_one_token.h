@@ -22,7 +22,12 @@ typedef struct {
         } of_32[KC_UNITS];
         struct {
             __m512i isum[HALF], msum[HALF / 2]; /* lanes of a row each; of rows 2 i, 2 i + 1 */
-            uint16_t d[HALF], m[HALF];
+            union {
+                struct {
+                    uint16_t d[HALF], m[HALF];
+                };
+                float f[HALF]; /* d of BYTES_K */
+            };
         } of_256[KC_UNITS];
         struct { /* Q4_K, Q5_K */
             struct {
