@@ -32,6 +32,8 @@ typedef struct {
     int32_t at_d, n_scale;
     int32_t is_read;    /* 1 if dequantize_row and the kernels read this type */
     int32_t is_encoded; /* 1 if encode_weights makes it */
+    /* what products with it read: int8 activations with a scale for so many, or 1: f32 */
+    int32_t activations;
 } weight_type;
 
 /* What is known of a GGML type number; NULL: files hold no such type. */
@@ -51,8 +53,8 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n);
 /* y f16 [n], the bits = x f32 [n], to nearest, ties to even. */
 void convert_f32_f16(uint16_t *y, const float *x, int64_t n);
 /* How many stored numbers of the n elements at x are infinite or NaN: elements of a
- * float type, scales and minima of a block type, or, where n_scale is 0, its blocks.  *first: index of the first
- * element that one of them spoils, -1 if none does. */
+ * float type, scales and minima of a block type, or, where n_scale is 0, its blocks.  *first: index
+ * of the first element that one of them spoils, -1 if none does. */
 int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n);
 
 /* ---- encode.c, encode_k.c: weights to another format ---------------------------- */

@@ -95,7 +95,7 @@ def test_matmul_of_random_shapes_equals_reference(name, isa):
             int(rng.integers(1, 80)),
             int(rng.integers(1, 50)),
         )
-        n = {1: n * 7, 32: n * 32, 256: (n + 7) // 8 * 256}[block_of(name)]
+        n = {1: n * 7, 32: n * 32, 64: n * 64, 256: (n + 7) // 8 * 256}[block_of(name)]
         assert_equals_reference(rng, name, isa, n_tok, rows, n)
 
 

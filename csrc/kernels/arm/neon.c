@@ -206,7 +206,7 @@ static void attention_neon(const void *arg, int64_t begin, int64_t end, int32_t 
 }
 
 /* neon_decode.c */
-void decode_neon(block_bytes_k *y, int32_t type, const uint8_t *x, int64_t n_block);
+void decode_neon(void *y, int32_t type, const uint8_t *x, int64_t n_block);
 
 const isa isa_neon = {
     "neon",

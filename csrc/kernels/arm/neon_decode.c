@@ -1,5 +1,38 @@
-/* neon_decode.c - decode.h for AArch64 with NEON. */
+/* neon_decode.c - decode.h for AArch64 with NEON: 16 weights at a time. */
 #ifdef __ARM_FEATURE_DOTPROD
+#include <arm_neon.h>
+#include "formats/grid.h"
+#include "kernels/inline.h"
 #define SET neon
+
+enum { WEIGHTS = 16 };
+typedef int8x16_t weights;
+
+INLINE weights entries_of_8(const uint64_t *grid, const uint16_t *index)
+{
+    return vcombine_s8(vcreate_s8(grid[index[0]]), vcreate_s8(grid[index[1]]));
+}
+
+INLINE weights entries_of_4(const uint32_t *grid, const uint16_t *index)
+{
+    return vcombine_s8(vcreate_s8(grid[index[0]] | (uint64_t)grid[index[1]] << 32),
+                       vcreate_s8(grid[index[2]] | (uint64_t)grid[index[3]] << 32));
+}
+
+INLINE weights with_signs(weights w, const uint8_t *sign)
+{
+    const uint8x8_t bit = vcreate_u8(0x8040201008040201);
+    const uint8x16_t negative =
+        vtstq_u8(vcombine_u8(vdup_n_u8(sign[0]), vdup_n_u8(sign[1])), vcombine_u8(bit, bit));
+    return vbslq_s8(negative, vnegq_s8(w), w);
+}
+
+INLINE weights with_deltas(weights w, const int8_t *delta)
+{
+    return vaddq_s8(w, vcombine_s8(vdup_n_s8(delta[0]), vdup_n_s8(delta[1])));
+}
+
+INLINE void store_weights(int8_t *q, weights w) { vst1q_s8(q, w); }
+
 #include "kernels/decode.h"
 #endif

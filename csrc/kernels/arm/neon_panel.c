@@ -164,7 +164,7 @@ INLINE void unpack_block_32(panel_32 *p, int32_t b, int32_t type, const uint8_t 
             w[r] = weights_32(type, row[r] + at, k);
         lay_out(p->w[b][k], w);
     }
-    halves_of(p->d[b], row, at); /* all blocks begin with d, then m */
+    scales_of_32(p->d[b], type, row, at); /* all blocks begin with d, then m */
     if (has_min(type))
         halves_of(p->m[b], row, at + offsetof(block_q4_1, m));
 }

@@ -325,7 +325,7 @@ static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t 
 }
 
 /* avx2_decode.c */
-void decode_avx2(block_bytes_k *y, int32_t type, const uint8_t *x, int64_t n_block);
+void decode_avx2(void *y, int32_t type, const uint8_t *x, int64_t n_block);
 
 const isa isa_avx2 = {
     "avx2",

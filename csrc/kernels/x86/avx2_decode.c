@@ -1,5 +1,49 @@
-/* avx2_decode.c - decode.h for x86-64 with AVX2. */
+/* avx2_decode.c - decode.h for x86-64 with AVX2: 32 weights at a time. */
 #ifdef __AVX2__
+#include <immintrin.h>
+#include <string.h>
+#include "formats/grid.h"
+#include "kernels/inline.h"
 #define SET avx2
+
+enum { WEIGHTS = 32 };
+typedef __m256i weights;
+
+INLINE weights entries_of_8(const uint64_t *grid, const uint16_t *index)
+{
+    return _mm256_set_epi64x((int64_t)grid[index[3]], (int64_t)grid[index[2]],
+                             (int64_t)grid[index[1]], (int64_t)grid[index[0]]);
+}
+
+INLINE weights entries_of_4(const uint32_t *grid, const uint16_t *index)
+{
+    return _mm256_set_epi32((int32_t)grid[index[7]], (int32_t)grid[index[6]],
+                            (int32_t)grid[index[5]], (int32_t)grid[index[4]],
+                            (int32_t)grid[index[3]], (int32_t)grid[index[2]],
+                            (int32_t)grid[index[1]], (int32_t)grid[index[0]]);
+}
+
+/* Byte i of four -> bytes 8 i ... 8 i + 7. */
+INLINE __m256i each_eight_times(const void *four)
+{
+    return _mm256_shuffle_epi8(
+        _mm256_set1_epi32((int32_t)word(four)),
+        _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0));
+}
+
+INLINE weights with_signs(weights w, const uint8_t *sign)
+{
+    const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+    const __m256i negative = _mm256_cmpeq_epi8(_mm256_and_si256(each_eight_times(sign), bit), bit);
+    return _mm256_sub_epi8(_mm256_xor_si256(w, negative), negative);
+}
+
+INLINE weights with_deltas(weights w, const int8_t *delta)
+{
+    return _mm256_add_epi8(w, each_eight_times(delta));
+}
+
+INLINE void store_weights(int8_t *q, weights w) { _mm256_storeu_si256((__m256i *)q, w); }
+
 #include "kernels/decode.h"
 #endif

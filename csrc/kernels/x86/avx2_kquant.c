@@ -60,7 +60,7 @@ INLINE __m256i natural_32(int32_t type, const uint8_t *block, int k)
     case T_BYTES_K:
         return _mm256_add_epi8(_mm256_loadu_si256((const __m256i *)(block + ELEMENTS * k)),
                                _mm256_set1_epi8((char)offset_of(type)));
-    default: return iq4_of(nibbles(block + offsetof(block_iq4_xs, q) + k * 16));
+    default: return values_of(type, nibbles(block + offsetof(block_iq4_xs, q) + k * 16));
     }
 }
 

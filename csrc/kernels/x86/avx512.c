@@ -115,7 +115,7 @@ static void quantize_k_avx512(const void *arg, int64_t begin, int64_t end, int32
 }
 
 /* avx512_decode.c */
-void decode_avx512(block_bytes_k *y, int32_t type, const uint8_t *x, int64_t n_block);
+void decode_avx512(void *y, int32_t type, const uint8_t *x, int64_t n_block);
 
 const isa isa_avx512 = {
     "avx512",

@@ -1,5 +1,58 @@
-/* avx512_decode.c - decode.h for x86-64 with AVX-512. */
+/* avx512_decode.c - decode.h for x86-64 with AVX-512: 64 weights at a time. Entries are loaded one
+ * by one: VPGATHERDQ is slower on AMD, and no faster on Intel. */
 #ifdef __AVX512VNNI__
+#include <immintrin.h>
+#include <string.h>
+#include "formats/grid.h"
+#include "kernels/inline.h"
 #define SET avx512
+
+enum { WEIGHTS = 64 };
+typedef __m512i weights;
+
+/* A masked broadcast is a load and a blend, which has more ports than a shuffle. */
+INLINE weights entries_of_8(const uint64_t *grid, const uint16_t *index)
+{
+    __m512i v = _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)(grid + index[0])));
+#define ENTRY(i) \
+    v = _mm512_mask_broadcastq_epi64(v, 1 << i, \
+                                     _mm_loadl_epi64((const __m128i *)(grid + index[i])));
+    ENTRY(1)
+    ENTRY(2) ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
+#undef ENTRY
+        return v;
+}
+
+INLINE weights entries_of_4(const uint32_t *grid, const uint16_t *index)
+{
+    uint64_t two[8];
+    for (int i = 0; i < 8; i++)
+        two[i] = grid[index[2 * i]] | (uint64_t)grid[index[2 * i + 1]] << 32;
+    return _mm512_set_epi64((int64_t)two[7], (int64_t)two[6], (int64_t)two[5], (int64_t)two[4],
+                            (int64_t)two[3], (int64_t)two[2], (int64_t)two[1], (int64_t)two[0]);
+}
+
+INLINE weights with_signs(weights w, const uint8_t *sign)
+{
+    uint64_t bits;
+    memcpy(&bits, sign, 8);
+    return _mm512_mask_sub_epi8(w, bits, _mm512_setzero_si512(), w);
+}
+
+INLINE weights with_deltas(weights w, const int8_t *delta)
+{
+    int64_t eight;
+    memcpy(&eight, delta, 8);
+    const __m512i two = _mm512_set_epi64(0x0101010101010101, 0, 0x0101010101010101, 0,
+                                         0x0101010101010101, 0, 0x0101010101010101, 0),
+                  from = _mm512_set_epi64(0x0606060606060606, 0x0606060606060606,
+                                          0x0404040404040404, 0x0404040404040404,
+                                          0x0202020202020202, 0x0202020202020202, 0, 0);
+    return _mm512_add_epi8(
+        w, _mm512_shuffle_epi8(_mm512_set1_epi64(eight), _mm512_add_epi8(two, from)));
+}
+
+INLINE void store_weights(int8_t *q, weights w) { _mm512_storeu_si512(q, w); }
+
 #include "kernels/decode.h"
 #endif

@@ -32,8 +32,9 @@ INLINE __m256i block_bytes_of(int32_t type, const uint8_t *x)
     case T_Q5_1:
         return fifth_bits(nibbles(x + offsetof(block_q5_1, q)), x + offsetof(block_q5_1, h));
     case T_IQ4_NL:
-        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(iq4_unsigned()),
-                                   nibbles(x + offsetof(block_iq4_nl, q)));
+    case T_MXFP4:
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values_of(type)),
+                                   nibbles(x + bytes_of_block(type) - HALF));
     default: return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
     }
 }
