@@ -219,7 +219,7 @@ def set_halves(blocks, at, values):
     )
 
 
-def set_scales(blocks, name, values):
+def set_scales(blocks, name, values, minima=True):
     """Write `values`, f16 [n] or one number, as the scales (and minima) of `blocks`, u8 [n, bytes];
     of MXFP4 the nearest power of two, of NVFP4 the nearest number of E4M3, both without sign.
     """
@@ -235,7 +235,7 @@ def set_scales(blocks, name, values):
         words = blocks[:, 48:].copy().view("<u2")
         bits = values.astype("<f2").view("<u2").reshape(-1, 1) >> np.array([0, 4, 8, 12]) & 15
         blocks[:, 48:] = (words & 0xFFF | bits << 12).astype("<u2").view(np.uint8)
-    for at in BLOCK_TYPES[name][3]:
+    for at in BLOCK_TYPES[name][3][: 2 if minima else 1]:
         set_halves(blocks, at, values)
 
 

@@ -79,7 +79,7 @@ def type_of(
 
 
 def _mxfp4(blocks, d, factors, n):
-    """Write 2^(e - 128) of `n` blocks: powers of two above and below `d`, whose mean square is d's."""
+    """Write 2^(e - 128) of `n` blocks: powers of two beside `d`, whose mean square is d's."""
     exponent = math.floor(math.log2(d))
     above = ((d / 2.0**exponent) ** 2 - 1) / 3
     of = bytes(128 + exponent + (2 * (f - 0.75) < above) for f in factors)
