@@ -1,10 +1,11 @@
 /* parts.h - blocks of TYPES_DECODED as blocks of BYTES_K: where their bits are, and what they mean.
  *
  * One text for quant.c, whose rows must be those of the gguf package, and for kernels/decode.h,
- * which is compiled for each instruction set: loops over neighbouring bytes, which the compiler
- * makes vectors of. The last step of a block with a grid is each set's own: who includes this file
+ * which is compiled for each instruction set: loops over bytes or over words of several fields,
+ * which the compiler makes vectors of. The last step of a block with a grid is each set's own: who includes this file
  * has defined before
  *
+ *     f32_of_half(h)                f16_to_f32
  *     grid_eights(q, grid, parts)   256 weights of entries of 8, with their signs
  *     grid_deltas(q, grid, parts)   the same with deltas
  *     grid_fours(q, grid, parts)    of entries of 4, with signs */
@@ -16,12 +17,19 @@
 #include "formats/types.h"
 #include "kernels/inline.h"
 
+/* Vectors as gcc and clang have them for every processor. */
+typedef uint8_t bytes_16 __attribute__((vector_size(16)));
+typedef int8_t signed_8 __attribute__((vector_size(8)));
+typedef uint16_t words_8 __attribute__((vector_size(16)));
+typedef uint32_t words_32_8 __attribute__((vector_size(32)));
+typedef float floats_8 __attribute__((vector_size(32)));
+
 /* ---- ternary weights ------------------------------------------------------------------------- */
 
 /* Pairs of bits, shared by elements 32 apart. */
-INLINE void decode_tq2_0(block_bytes_k *y, const block_tq2_0 *w)
+INLINE void decode_tq2_0(block_bytes_k *restrict y, const block_tq2_0 *restrict w)
 {
-    y->d = f16_to_f32(w->d);
+    y->d = f32_of_half(w->d);
     memset(y->sc, 1, sizeof y->sc);
     for (int i = 0; i < BLOCK_K; i += 128)
         for (int two = 0; two < 4; two++)
@@ -29,151 +37,198 @@ INLINE void decode_tq2_0(block_bytes_k *y, const block_tq2_0 *w)
                 y->q[i + 32 * two + k] = (int8_t)((w->q[i / 4 + k] >> 2 * two & 3) - 1);
 }
 
-/* Digit `at` of n bytes, each 256 / 243 times a number of five digits of base 3, rounded up: times
- * 3^at its first digits leave the byte; the next one is then its upper bits, times 3. */
-INLINE void ternary_digits(int8_t *y, const uint8_t *x, int n, int at)
+/* The first digits, less 1, of 16 bytes to y; their next ones come first.  A byte is 256 / 243 times
+ * a number of five digits of base 3, rounded up: a digit is what leaves the byte when it is tripled,
+ * 1 from 86 on and 2 from 171. */
+INLINE void ternary_digits(int8_t *y, bytes_16 *x)
 {
-    static const uint8_t power[5] = {1, 3, 9, 27, 81};
-    for (int k = 0; k < n; k++)
-        y[k] = (int8_t)(((uint8_t)(x[k] * power[at]) * 3 >> 8) - 1);
+    /* a comparison that holds is -1 */
+    const bytes_16 digit = -(bytes_16)(*x > 85) - (bytes_16)(*x > 170) - 1;
+    memcpy(y, &digit, sizeof digit);
+    *x = *x + *x + *x;
 }
 
 /* Elements 32 apart share the first 32 bytes, 16 apart the next 16, 4 apart h. */
-INLINE void decode_tq1_0(block_bytes_k *y, const block_tq1_0 *w)
+INLINE void decode_tq1_0(block_bytes_k *restrict y, const block_tq1_0 *restrict w)
 {
-    y->d = f16_to_f32(w->d);
+    bytes_16 x[3], last;
+    uint32_t h[4] = {word(w->h)};
+    y->d = f32_of_half(w->d);
     memset(y->sc, 1, sizeof y->sc);
+    memcpy(x, w->q, sizeof x);
     for (int at = 0; at < 5; at++) {
-        ternary_digits(y->q + 32 * at, w->q, 32, at);
-        ternary_digits(y->q + 160 + 16 * at, w->q + 32, 16, at);
+        ternary_digits(y->q + 32 * at, &x[0]);
+        ternary_digits(y->q + 32 * at + 16, &x[1]);
+        ternary_digits(y->q + 160 + 16 * at, &x[2]);
     }
-    for (int at = 0; at < 4; at++)
-        ternary_digits(y->q + 240 + 4 * at, w->h, 4, at);
+    for (int at = 1; at < 4; at++) /* three times each byte */
+        h[at] = 3 * (h[at - 1] & 0xff00ff) & 0xff00ff
+            | (3 * (h[at - 1] >> 8 & 0xff00ff) & 0xff00ff) << 8;
+    memcpy(&last, h, sizeof last);
+    ternary_digits(y->q + 240, &last);
 }
 
 /* ---- weights of a grid ----------------------------------------------------------------------- */
 
-/* Seven signs; the eighth makes the number of negative ones even. */
-INLINE uint8_t eight_signs(uint32_t seven)
+/* Indices of entries: their lower 8 bits, and what is above. */
+INLINE void join_index(uint16_t *restrict index, const uint8_t *restrict low,
+                       const uint8_t *restrict high, int n)
 {
-    const uint32_t fours = seven ^ seven >> 4, twos = fours ^ fours >> 2;
-    return (uint8_t)(seven | ((twos ^ twos >> 1) & 1) << 7);
+    for (int i = 0; i < n; i++)
+        index[i] = (uint16_t)(low[i] | high[i] << 8);
 }
 
-/* Four times 7 signs of 32 weights, and above them the scale: 2 sc + 1 of both groups. */
-INLINE void signs_and_scale(uint8_t sign[4], int8_t sc[2], uint32_t word)
+/* Four times 7 signs -> 4 bytes of 8; the eighth makes the number of negative ones even. */
+INLINE uint32_t with_eighth_signs(uint32_t word)
 {
-    for (int i = 0; i < 4; i++)
-        sign[i] = eight_signs(word >> 7 * i & 127);
-    sc[0] = sc[1] = (int8_t)(2 * (word >> 28) + 1);
+    const uint32_t seven = (word & 0x7f) | (word & 0x3f80) << 1 | (word & 0x1fc000) << 2
+        | (word & 0xfe00000) << 3;
+    const uint32_t fours = seven ^ seven >> 4, twos = fours ^ fours >> 2, odd = twos ^ twos >> 1;
+    return seven | (odd & 0x01010101) << 7;
+}
+
+/* Of 32 weights each, 8 words: four times 7 signs, and above them a scale: 2 sc + 1 of both groups.
+ */
+INLINE void signs_and_scales(uint8_t *restrict sign, int8_t *restrict sc, const uint32_t word[8])
+{
+    uint32_t signs[8];
+    uint16_t scales[8];
+    for (int j = 0; j < 8; j++) {
+        signs[j] = with_eighth_signs(word[j]);
+        scales[j] = (uint16_t)((2 * (word[j] >> 28) + 1) * 0x0101);
+    }
+    memcpy(sign, signs, sizeof signs);
+    memcpy(sc, scales, sizeof scales);
 }
 
 /* 2 sc + 1 of 16 groups, from halves of bytes. */
-INLINE void scales_of_nibbles(int8_t sc[BLOCK_K / GROUP_K], const uint8_t x[8])
+INLINE void scales_of_nibbles(int8_t *restrict sc, const uint8_t *restrict x)
 {
-    for (int i = 0; i < 8; i++) {
-        sc[2 * i] = (int8_t)(2 * (x[i] & 15) + 1);
-        sc[2 * i + 1] = (int8_t)(2 * (x[i] >> 4) + 1);
-    }
+    uint16_t scales[8];
+    for (int i = 0; i < 8; i++)
+        scales[i] = (uint16_t)(((x[i] & 15) | (x[i] & 0xf0) << 4) * 2 + 0x0101);
+    memcpy(sc, scales, sizeof scales);
 }
 
 /* Of 32 weights 4 indices, and a word of signs and scale. */
-INLINE void decode_iq2_xxs(block_bytes_k *y, const block_iq2_xxs *w)
+INLINE void decode_iq2_xxs(block_bytes_k *restrict y, const block_iq2_xxs *restrict w)
 {
     grid_parts p;
-    y->d = 0.125f * f16_to_f32(w->d);
+    uint8_t index[EIGHTS];
+    uint32_t words[8];
+    y->d = 0.125f * f32_of_half(w->d);
     for (int j = 0; j < 8; j++) {
-        for (int i = 0; i < 4; i++)
-            p.index[4 * j + i] = w->q[8 * j + i];
-        signs_and_scale(p.sign + 4 * j, y->sc + 2 * j, word(w->q + 8 * j + 4));
+        memcpy(index + 4 * j, w->q + 8 * j, 4);
+        words[j] = word(w->q + 8 * j + 4);
     }
+    for (int i = 0; i < EIGHTS; i++)
+        p.index[i] = index[i];
+    signs_and_scales(p.sign, y->sc, words);
     grid_eights(y->q, grid_iq2_xxs, &p);
 }
 
 /* Of 8 weights an index of 9 bits and 7 signs. */
-INLINE void decode_iq2_xs(block_bytes_k *y, const block_iq2_xs *w)
+INLINE void decode_iq2_xs(block_bytes_k *restrict y, const block_iq2_xs *restrict w)
 {
     grid_parts p;
-    y->d = 0.125f * f16_to_f32(w->d);
+    y->d = 0.125f * f32_of_half(w->d);
     scales_of_nibbles(y->sc, w->sc);
-    for (int i = 0; i < EIGHTS; i++) {
+    for (int i = 0; i < EIGHTS; i++)
         p.index[i] = w->q[i] & 511;
-        p.sign[i] = eight_signs(w->q[i] >> 9);
-    }
+    for (int i = 0; i < EIGHTS; i++)
+        p.sign[i] = (uint8_t)with_eighth_signs(w->q[i] >> 9);
     grid_eights(y->q, grid_iq2_xs, &p);
 }
 
 /* Of 8 weights an index, 8 bits in q and 2 in h, and 8 signs. */
-INLINE void decode_iq2_s(block_bytes_k *y, const block_iq2_s *w)
+INLINE void decode_iq2_s(block_bytes_k *restrict y, const block_iq2_s *restrict w)
 {
     grid_parts p;
-    y->d = 0.125f * f16_to_f32(w->d);
+    uint32_t high[8]; /* a byte for each pair of bits */
+    y->d = 0.125f * f32_of_half(w->d);
     scales_of_nibbles(y->sc, w->sc);
     for (int j = 0; j < 8; j++)
-        for (int i = 0; i < 4; i++)
-            p.index[4 * j + i] = (uint16_t)(w->q[4 * j + i] | (w->h[j] >> 2 * i & 3) << 8);
+        high[j] = (w->h[j] | w->h[j] << 6 | w->h[j] << 12 | w->h[j] << 18) & 0x03030303;
+    join_index(p.index, w->q, (const uint8_t *)high, EIGHTS);
     memcpy(p.sign, w->sign, sizeof p.sign);
     grid_eights(y->q, grid_iq2_s, &p);
 }
 
 /* Of 4 weights an index; of 32 a word of signs and scale. */
-INLINE void decode_iq3_xxs(block_bytes_k *y, const block_iq3_xxs *w)
+INLINE void decode_iq3_xxs(block_bytes_k *restrict y, const block_iq3_xxs *restrict w)
 {
     grid_parts p;
-    y->d = 0.25f * f16_to_f32(w->d);
+    uint32_t words[8];
+    y->d = 0.25f * f32_of_half(w->d);
     for (int i = 0; i < FOURS; i++)
         p.index[i] = w->q[i];
-    for (int j = 0; j < 8; j++)
-        signs_and_scale(p.sign + 4 * j, y->sc + 2 * j, word(w->s + 4 * j));
+    memcpy(words, w->s, sizeof words);
+    signs_and_scales(p.sign, y->sc, words);
     grid_fours(y->q, grid_iq3_xxs, &p);
 }
 
 /* Of 4 weights an index, 8 bits in q and one in h; of 32 a scale. */
-INLINE void decode_iq3_s(block_bytes_k *y, const block_iq3_s *w)
+INLINE void decode_iq3_s(block_bytes_k *restrict y, const block_iq3_s *restrict w)
 {
     grid_parts p;
-    y->d = f16_to_f32(w->d);
+    uint64_t high[8]; /* a byte for each bit */
+    uint16_t scales[8];
+    y->d = f32_of_half(w->d);
     for (int j = 0; j < 8; j++) {
-        y->sc[2 * j] = y->sc[2 * j + 1] = (int8_t)(2 * (w->sc[j / 2] >> j % 2 * 4 & 15) + 1);
-        for (int i = 0; i < 8; i++)
-            p.index[8 * j + i] = (uint16_t)(w->q[8 * j + i] | (w->h[j] >> i & 1) << 8);
+        const uint64_t bit = w->h[j] * 0x0101010101010101 & 0x8040201008040201;
+        high[j] = (bit + 0x7f7f7f7f7f7f7f7f) >> 7 & 0x0101010101010101;
+        scales[j] = (uint16_t)((2 * (w->sc[j / 2] >> j % 2 * 4 & 15) + 1) * 0x0101);
     }
+    memcpy(y->sc, scales, sizeof scales);
+    join_index(p.index, w->q, (const uint8_t *)high, FOURS);
     memcpy(p.sign, w->sign, sizeof p.sign);
     grid_fours(y->q, grid_iq3_s, &p);
 }
 
+/* Four times 3 bits, a byte each. */
+INLINE uint32_t threes_of(uint32_t x)
+{
+    return (x & 7) | (x & 0x38) << 5 | (x & 0x1c0) << 10 | (x & 0xe00) << 15;
+}
+
 /* Of 8 weights an index, 8 bits in q and 3 in h; of 32 a scale of 3 bits and the sign of delta. */
-INLINE void decode_iq1_s(block_bytes_k *y, const block_iq1_s *w)
+INLINE void decode_iq1_s(block_bytes_k *restrict y, const block_iq1_s *restrict w)
 {
     grid_parts p;
-    y->d = 0.125f * f16_to_f32(w->d);
+    uint32_t high[8], delta[8];
+    uint16_t scales[8];
+    y->d = 0.125f * f32_of_half(w->d);
     for (int j = 0; j < 8; j++) {
-        y->sc[2 * j] = y->sc[2 * j + 1] = (int8_t)(2 * (w->h[j] >> 12 & 7) + 1);
-        for (int i = 0; i < 4; i++) {
-            p.index[4 * j + i] = (uint16_t)(w->q[4 * j + i] | (w->h[j] >> 3 * i & 7) << 8);
-            p.delta[4 * j + i] = w->h[j] >> 15 ? -1 : 1;
-        }
+        high[j] = threes_of(w->h[j]);
+        delta[j] = 0x01010101 + (w->h[j] >> 15) * 0xfefefefe; /* 1 or -1 */
+        scales[j] = (uint16_t)((2 * (w->h[j] >> 12 & 7) + 1) * 0x0101);
     }
+    memcpy(y->sc, scales, sizeof scales);
+    memcpy(p.delta, delta, sizeof delta);
+    join_index(p.index, w->q, (const uint8_t *)high, EIGHTS);
     grid_deltas(y->q, grid_iq1, &p);
 }
 
 /* Of 8 weights an index, 8 bits in q and 3 in half a byte of h, whose fourth is the sign of delta;
  * of 16 a scale of 3 bits, four of them in a word of d; above them a quarter of d's bits. */
-INLINE void decode_iq1_m(block_bytes_k *y, const block_iq1_m *w)
+INLINE void decode_iq1_m(block_bytes_k *restrict y, const block_iq1_m *restrict w)
 {
     grid_parts p;
-    uint16_t d = 0;
+    uint16_t d = 0, high[16], delta[16];
+    uint32_t scales[4];
     for (int j = 0; j < 4; j++) {
         d |= (uint16_t)(w->d[j] >> 12 << 4 * j);
-        for (int i = 0; i < 4; i++)
-            y->sc[4 * j + i] = (int8_t)(2 * (w->d[j] >> 3 * i & 7) + 1);
+        scales[j] = threes_of(w->d[j]) << 1 | 0x01010101;
     }
-    y->d = 0.125f * f16_to_f32(d);
-    for (int i = 0; i < EIGHTS; i++) {
-        const int h = w->h[i / 2] >> i % 2 * 4;
-        p.index[i] = (uint16_t)(w->q[i] | (h & 7) << 8);
-        p.delta[i] = h & 8 ? -1 : 1;
+    y->d = 0.125f * f32_of_half(d);
+    memcpy(y->sc, scales, sizeof scales);
+    for (int j = 0; j < 16; j++) {
+        const uint16_t two = (uint16_t)(w->h[j] | w->h[j] << 4);
+        high[j] = two & 0x0707;
+        delta[j] = (uint16_t)(0x0101 + (two >> 3 & 0x0101) * 0xfe);
     }
+    memcpy(p.delta, delta, sizeof delta);
+    join_index(p.index, w->q, (const uint8_t *)high, EIGHTS);
     grid_deltas(y->q, grid_iq1, &p);
 }
 
@@ -189,15 +244,39 @@ INLINE float scale_of_e4m3(uint8_t x)
                     : (float)fraction * 0x1p-10f;
 }
 
+/* fp4_value of the lower halves of 16 bytes, without a table. */
+INLINE bytes_16 values_of_fp4(bytes_16 q)
+{
+    const bytes_16 m = q & 7, negative = -(q >> 3 & 1),
+                   v = m - (bytes_16)(m > 4) - (bytes_16)(m > 5) - 3 * (bytes_16)(m > 6);
+    return (v ^ negative) - negative;
+}
+
+/* d times 8 of these, as bf16. */
+INLINE void scaled_to_bf16(uint16_t *y, float d, const int8_t *v)
+{
+    signed_8 q;
+    memcpy(&q, v, sizeof q);
+    const floats_8 w = d * __builtin_convertvector(q, floats_8);
+    const words_8 upper = __builtin_convertvector((words_32_8)w >> 16, words_8);
+    memcpy(y, &upper, sizeof upper);
+}
+
 /* Weights of NVFP4 as bf16, which has room for every product of 2 and 4 bits.  The first 8 of 16
  * are the low halves. */
-INLINE void decode_nvfp4(uint16_t *y, const block_nvfp4 *w)
+INLINE void decode_nvfp4(uint16_t *restrict y, const block_nvfp4 *restrict w)
 {
-    for (int j = 0; j < 4; j++) {
-        const float d = scale_of_e4m3(w->d[j]);
-        for (int i = 0; i < 16; i++) {
-            const int q = w->q[8 * j + i % 8] >> i / 8 * 4 & 15;
-            y[16 * j + i] = (uint16_t)(f32_bits(d * (float)fp4_value[q]) >> 16);
+    for (int j = 0; j < 4; j += 2) {
+        bytes_16 q;
+        int8_t low[16], high[16];
+        memcpy(&q, w->q + 8 * j, sizeof q);
+        const bytes_16 l = values_of_fp4(q), h = values_of_fp4(q >> 4);
+        memcpy(low, &l, sizeof low);
+        memcpy(high, &h, sizeof high);
+        for (int i = 0; i < 2; i++) {
+            const float d = scale_of_e4m3(w->d[j + i]);
+            scaled_to_bf16(y + 16 * (j + i), d, low + 8 * i);
+            scaled_to_bf16(y + 16 * (j + i) + 8, d, high + 8 * i);
         }
     }
 }

@@ -265,6 +265,8 @@ static void unpack_iq4_xs(unpacked_256 *u, const block_iq4_xs *w)
         u->q[i] = iq4_value[nibble(w->q + i / 32 * 16, i % 32)];
 }
 
+static float f32_of_half(uint16_t h) { return f16_to_f32(h); }
+
 /* Weight i of a block whose entries have `each` weights. */
 static int of_grid(const void *grid, const grid_parts *p, int i, int each)
 {

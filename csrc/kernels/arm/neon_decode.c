@@ -34,5 +34,10 @@ INLINE weights with_deltas(weights w, const int8_t *delta)
 
 INLINE void store_weights(int8_t *q, weights w) { vst1q_s8(q, w); }
 
+INLINE float f32_of_half(uint16_t h)
+{
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+}
+
 #include "kernels/decode.h"
 #endif

@@ -45,5 +45,7 @@ INLINE weights with_deltas(weights w, const int8_t *delta)
 
 INLINE void store_weights(int8_t *q, weights w) { _mm256_storeu_si256((__m256i *)q, w); }
 
+INLINE float f32_of_half(uint16_t h) { return _cvtsh_ss(h); }
+
 #include "kernels/decode.h"
 #endif

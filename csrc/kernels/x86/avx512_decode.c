@@ -25,11 +25,12 @@ INLINE weights entries_of_8(const uint64_t *grid, const uint16_t *index)
 
 INLINE weights entries_of_4(const uint32_t *grid, const uint16_t *index)
 {
-    uint64_t two[8];
-    for (int i = 0; i < 8; i++)
-        two[i] = grid[index[2 * i]] | (uint64_t)grid[index[2 * i + 1]] << 32;
-    return _mm512_set_epi64((int64_t)two[7], (int64_t)two[6], (int64_t)two[5], (int64_t)two[4],
-                            (int64_t)two[3], (int64_t)two[2], (int64_t)two[1], (int64_t)two[0]);
+    __m128i v[4];
+    for (int i = 0; i < 4; i++, index += 4)
+        v[i] = _mm_set_epi32((int32_t)grid[index[3]], (int32_t)grid[index[2]],
+                             (int32_t)grid[index[1]], (int32_t)grid[index[0]]);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(v[1], v[0])),
+                              _mm256_set_m128i(v[3], v[2]), 1);
 }
 
 INLINE weights with_signs(weights w, const uint8_t *sign)
@@ -53,6 +54,8 @@ INLINE weights with_deltas(weights w, const int8_t *delta)
 }
 
 INLINE void store_weights(int8_t *q, weights w) { _mm512_storeu_si512(q, w); }
+
+INLINE float f32_of_half(uint16_t h) { return _cvtsh_ss(h); }
 
 #include "kernels/decode.h"
 #endif
