@@ -9,6 +9,12 @@
 extern const uint64_t grid_iq1[2048], grid_iq2_xxs[256], grid_iq2_xs[512], grid_iq2_s[1024];
 extern const uint32_t grid_iq3_xxs[256], grid_iq3_s[512];
 
+/* Vectors as gcc and clang have them for every processor. */
+typedef uint8_t bytes_16 __attribute__((vector_size(16)));
+typedef uint8_t bytes_32 __attribute__((vector_size(32)));
+typedef uint32_t words_4 __attribute__((vector_size(16)));
+typedef uint64_t halves_2 __attribute__((vector_size(16)));
+
 enum { EIGHTS = BLOCK_K / 8, FOURS = BLOCK_K / 4 };
 
 /* A block: the entries of its weights; of IQ2 and IQ3 a bit for each weight, set if it is negative;

@@ -2,10 +2,11 @@
  *
  * One text for quant.c, whose rows must be those of the gguf package, and for kernels/decode.h,
  * which is compiled for each instruction set: loops over bytes or over words of several fields,
- * which the compiler makes vectors of. The last step of a block with a grid is each set's own: who includes this file
- * has defined before
+ * which the compiler makes vectors of. The last step of a block with a grid is each set's own: who
+ * includes this file has defined before
  *
  *     f32_of_half(h)                f16_to_f32
+ *     scaled_to_bf16(y, d, v)       d times 16 bytes, which bf16 has room for
  *     grid_eights(q, grid, parts)   256 weights of entries of 8, with their signs
  *     grid_deltas(q, grid, parts)   the same with deltas
  *     grid_fours(q, grid, parts)    of entries of 4, with signs */
@@ -16,13 +17,6 @@
 #include "formats/quant.h"
 #include "formats/types.h"
 #include "kernels/inline.h"
-
-/* Vectors as gcc and clang have them for every processor. */
-typedef uint8_t bytes_16 __attribute__((vector_size(16)));
-typedef int8_t signed_8 __attribute__((vector_size(8)));
-typedef uint16_t words_8 __attribute__((vector_size(16)));
-typedef uint32_t words_32_8 __attribute__((vector_size(32)));
-typedef float floats_8 __attribute__((vector_size(32)));
 
 /* ---- ternary weights ------------------------------------------------------------------------- */
 
@@ -37,35 +31,43 @@ INLINE void decode_tq2_0(block_bytes_k *restrict y, const block_tq2_0 *restrict 
                 y->q[i + 32 * two + k] = (int8_t)((w->q[i / 4 + k] >> 2 * two & 3) - 1);
 }
 
-/* The first digits, less 1, of 16 bytes to y; their next ones come first.  A byte is 256 / 243 times
- * a number of five digits of base 3, rounded up: a digit is what leaves the byte when it is tripled,
- * 1 from 86 on and 2 from 171. */
-INLINE void ternary_digits(int8_t *y, bytes_16 *x)
+/* The first digits, less 1, of x to y.  A byte is 256 / 243 times a number of five digits of base
+ * 3, rounded up: a digit is what leaves the byte when it is tripled, 1 from 86 on and 2 from 171.
+ * (A comparison that holds is -1.) */
+INLINE void ternary_32(int8_t *y, const bytes_32 *x)
 {
-    /* a comparison that holds is -1 */
-    const bytes_16 digit = -(bytes_16)(*x > 85) - (bytes_16)(*x > 170) - 1;
+    const bytes_32 digit = -(bytes_32)(*x > 85) - (bytes_32)(*x > 170) - 1;
     memcpy(y, &digit, sizeof digit);
-    *x = *x + *x + *x;
+}
+
+INLINE void ternary_16(int8_t *y, bytes_16 x)
+{
+    const bytes_16 digit = -(bytes_16)(x > 85) - (bytes_16)(x > 170) - 1;
+    memcpy(y, &digit, sizeof digit);
 }
 
 /* Elements 32 apart share the first 32 bytes, 16 apart the next 16, 4 apart h. */
 INLINE void decode_tq1_0(block_bytes_k *restrict y, const block_tq1_0 *restrict w)
 {
-    bytes_16 x[3], last;
-    uint32_t h[4] = {word(w->h)};
+    const uint32_t h = word(w->h);
+    const words_4 all = {h, h, h, h};
+    bytes_32 first;
+    bytes_16 next, power = (bytes_16)all, last = power;
     y->d = f32_of_half(w->d);
     memset(y->sc, 1, sizeof y->sc);
-    memcpy(x, w->q, sizeof x);
-    for (int at = 0; at < 5; at++) {
-        ternary_digits(y->q + 32 * at, &x[0]);
-        ternary_digits(y->q + 32 * at + 16, &x[1]);
-        ternary_digits(y->q + 160 + 16 * at, &x[2]);
+    memcpy(&first, w->q, sizeof first);
+    memcpy(&next, w->q + sizeof first, sizeof next);
+    for (int at = 0; at < 5; at++) { /* three times a byte has the next digit first */
+        ternary_32(y->q + 32 * at, &first);
+        ternary_16(y->q + 160 + 16 * at, next);
+        first = first + first + first, next = next + next + next;
     }
-    for (int at = 1; at < 4; at++) /* three times each byte */
-        h[at] = 3 * (h[at - 1] & 0xff00ff) & 0xff00ff
-            | (3 * (h[at - 1] >> 8 & 0xff00ff) & 0xff00ff) << 8;
-    memcpy(&last, h, sizeof last);
-    ternary_digits(y->q + 240, &last);
+    for (int at = 1; at < 4; at++) { /* h times 1, 3, 9 and 27 */
+        const words_4 from = {0, at < 2 ? ~0u : 0, at < 3 ? ~0u : 0, ~0u};
+        power = power + power + power;
+        last = (last & ~(bytes_16)from) | (power & (bytes_16)from);
+    }
+    ternary_16(y->q + 240, last);
 }
 
 /* ---- weights of a grid ----------------------------------------------------------------------- */
@@ -81,8 +83,8 @@ INLINE void join_index(uint16_t *restrict index, const uint8_t *restrict low,
 /* Four times 7 signs -> 4 bytes of 8; the eighth makes the number of negative ones even. */
 INLINE uint32_t with_eighth_signs(uint32_t word)
 {
-    const uint32_t seven = (word & 0x7f) | (word & 0x3f80) << 1 | (word & 0x1fc000) << 2
-        | (word & 0xfe00000) << 3;
+    const uint32_t seven =
+        (word & 0x7f) | (word & 0x3f80) << 1 | (word & 0x1fc000) << 2 | (word & 0xfe00000) << 3;
     const uint32_t fours = seven ^ seven >> 4, twos = fours ^ fours >> 2, odd = twos ^ twos >> 1;
     return seven | (odd & 0x01010101) << 7;
 }
@@ -237,11 +239,8 @@ INLINE void decode_iq1_m(block_bytes_k *restrict y, const block_iq1_m *restrict 
 /* A scale in E4M3 without sign, halved as fp4_value is doubled; 0x7f is none. */
 INLINE float scale_of_e4m3(uint8_t x)
 {
-    const uint32_t exponent = x >> 3 & 15, fraction = x & 7;
-    if (x == 0x7f)
-        return 0;
-    return exponent ? bits_f32((exponent + 127 - 7 - 1) << 23 | fraction << 20)
-                    : (float)fraction * 0x1p-10f;
+    /* as the bits of an f32: 2^120 too small, subnormal numbers too */
+    return x == 0x7f ? 0 : bits_f32((x & 127u) << 20) * 0x1p119f;
 }
 
 /* fp4_value of the lower halves of 16 bytes, without a table. */
@@ -252,32 +251,17 @@ INLINE bytes_16 values_of_fp4(bytes_16 q)
     return (v ^ negative) - negative;
 }
 
-/* d times 8 of these, as bf16. */
-INLINE void scaled_to_bf16(uint16_t *y, float d, const int8_t *v)
-{
-    signed_8 q;
-    memcpy(&q, v, sizeof q);
-    const floats_8 w = d * __builtin_convertvector(q, floats_8);
-    const words_8 upper = __builtin_convertvector((words_32_8)w >> 16, words_8);
-    memcpy(y, &upper, sizeof upper);
-}
-
 /* Weights of NVFP4 as bf16, which has room for every product of 2 and 4 bits.  The first 8 of 16
  * are the low halves. */
 INLINE void decode_nvfp4(uint16_t *restrict y, const block_nvfp4 *restrict w)
 {
     for (int j = 0; j < 4; j += 2) {
         bytes_16 q;
-        int8_t low[16], high[16];
         memcpy(&q, w->q + 8 * j, sizeof q);
-        const bytes_16 l = values_of_fp4(q), h = values_of_fp4(q >> 4);
-        memcpy(low, &l, sizeof low);
-        memcpy(high, &h, sizeof high);
-        for (int i = 0; i < 2; i++) {
-            const float d = scale_of_e4m3(w->d[j + i]);
-            scaled_to_bf16(y + 16 * (j + i), d, low + 8 * i);
-            scaled_to_bf16(y + 16 * (j + i) + 8, d, high + 8 * i);
-        }
+        const halves_2 low = (halves_2)values_of_fp4(q), high = (halves_2)values_of_fp4(q >> 4);
+        const halves_2 first = {low[0], high[0]}, next = {low[1], high[1]};
+        scaled_to_bf16(y + 16 * j, scale_of_e4m3(w->d[j]), (bytes_16)first);
+        scaled_to_bf16(y + 16 * j + 16, scale_of_e4m3(w->d[j + 1]), (bytes_16)next);
     }
 }
 #endif

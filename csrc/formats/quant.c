@@ -267,6 +267,12 @@ static void unpack_iq4_xs(unpacked_256 *u, const block_iq4_xs *w)
 
 static float f32_of_half(uint16_t h) { return f16_to_f32(h); }
 
+static void scaled_to_bf16(uint16_t *y, float d, bytes_16 v)
+{
+    for (int i = 0; i < 16; i++)
+        y[i] = (uint16_t)(f32_bits(d * (float)(int8_t)v[i]) >> 16);
+}
+
 /* Weight i of a block whose entries have `each` weights. */
 static int of_grid(const void *grid, const grid_parts *p, int i, int each)
 {

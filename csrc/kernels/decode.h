@@ -8,7 +8,8 @@
  *     with_signs(w, sign)         -w where the weight's bit of sign is set; w > 0
  *     with_deltas(w, delta)       w plus a byte of delta for each 8
  *     store_weights(q, w)
- *     f32_of_half(h) */
+ *     f32_of_half(h)
+ *     scaled_to_bf16(y, d, v)     d times 16 bytes */
 #ifndef SLUICE_KERNELS_DECODE_H
 #define SLUICE_KERNELS_DECODE_H
 #include "formats/grid.h"

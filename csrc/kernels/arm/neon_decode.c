@@ -39,5 +39,18 @@ INLINE float f32_of_half(uint16_t h)
     return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
 }
 
+INLINE void scaled_to_bf16(uint16_t *y, float d, bytes_16 v)
+{
+    const int8x16_t bytes = (int8x16_t)v;
+    for (int i = 0; i < 16; i += 8) {
+        const int16x8_t q = i ? vmovl_high_s8(bytes) : vmovl_s8(vget_low_s8(bytes));
+        const float32x4_t low = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(q))), d),
+                          high = vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(q)), d);
+        vst1q_u16(y + i,
+                  vcombine_u16(vshrn_n_u32(vreinterpretq_u32_f32(low), 16),
+                               vshrn_n_u32(vreinterpretq_u32_f32(high), 16)));
+    }
+}
+
 #include "kernels/decode.h"
 #endif

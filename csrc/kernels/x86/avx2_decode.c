@@ -47,5 +47,20 @@ INLINE void store_weights(int8_t *q, weights w) { _mm256_storeu_si256((__m256i *
 
 INLINE float f32_of_half(uint16_t h) { return _cvtsh_ss(h); }
 
+/* The upper halves of d times 8 bytes. */
+INLINE __m256i upper_halves(float d, __m128i v)
+{
+    const __m256i q = _mm256_cvtepi8_epi32(v);
+    return _mm256_srli_epi32(
+        _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtepi32_ps(q), _mm256_set1_ps(d))), 16);
+}
+
+INLINE void scaled_to_bf16(uint16_t *y, float d, bytes_16 v)
+{
+    const __m256i both = _mm256_packus_epi32(upper_halves(d, (__m128i)v),
+                                             upper_halves(d, _mm_srli_si128((__m128i)v, 8)));
+    _mm256_storeu_si256((__m256i *)y, _mm256_permute4x64_epi64(both, 0xd8));
+}
+
 #include "kernels/decode.h"
 #endif

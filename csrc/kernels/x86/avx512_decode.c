@@ -18,7 +18,8 @@ INLINE weights entries_of_8(const uint64_t *grid, const uint16_t *index)
     v = _mm512_mask_broadcastq_epi64(v, 1 << i, \
                                      _mm_loadl_epi64((const __m128i *)(grid + index[i])));
     ENTRY(1)
-    ENTRY(2) ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
+    ENTRY(2)
+    ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
 #undef ENTRY
         return v;
 }
@@ -56,6 +57,13 @@ INLINE weights with_deltas(weights w, const int8_t *delta)
 INLINE void store_weights(int8_t *q, weights w) { _mm512_storeu_si512(q, w); }
 
 INLINE float f32_of_half(uint16_t h) { return _cvtsh_ss(h); }
+
+INLINE void scaled_to_bf16(uint16_t *y, float d, bytes_16 v)
+{
+    const __m512i q = _mm512_cvtepi8_epi32((__m128i)v),
+                  w = _mm512_castps_si512(_mm512_mul_ps(_mm512_cvtepi32_ps(q), _mm512_set1_ps(d)));
+    _mm256_storeu_si256((__m256i *)y, _mm512_cvtepi32_epi16(_mm512_srli_epi32(w, 16)));
+}
 
 #include "kernels/decode.h"
 #endif
