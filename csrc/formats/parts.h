@@ -6,6 +6,7 @@
  * includes this file has defined before
  *
  *     f32_of_half(h)                f16_to_f32
+ *     values_of_fp4(q)              fp4_value of 16 bytes below 16
  *     scaled_to_bf16(y, d, v)       d times 16 bytes, which bf16 has room for
  *     grid_eights(q, grid, parts)   256 weights of entries of 8, with their signs
  *     grid_deltas(q, grid, parts)   the same with deltas
@@ -243,14 +244,6 @@ INLINE float scale_of_e4m3(uint8_t x)
     return x == 0x7f ? 0 : bits_f32((x & 127u) << 20) * 0x1p119f;
 }
 
-/* fp4_value of the lower halves of 16 bytes, without a table. */
-INLINE bytes_16 values_of_fp4(bytes_16 q)
-{
-    const bytes_16 m = q & 7, negative = -(q >> 3 & 1),
-                   v = m - (bytes_16)(m > 4) - (bytes_16)(m > 5) - 3 * (bytes_16)(m > 6);
-    return (v ^ negative) - negative;
-}
-
 /* Weights of NVFP4 as bf16, which has room for every product of 2 and 4 bits.  The first 8 of 16
  * are the low halves. */
 INLINE void decode_nvfp4(uint16_t *restrict y, const block_nvfp4 *restrict w)
@@ -258,7 +251,8 @@ INLINE void decode_nvfp4(uint16_t *restrict y, const block_nvfp4 *restrict w)
     for (int j = 0; j < 4; j += 2) {
         bytes_16 q;
         memcpy(&q, w->q + 8 * j, sizeof q);
-        const halves_2 low = (halves_2)values_of_fp4(q), high = (halves_2)values_of_fp4(q >> 4);
+        const halves_2 low = (halves_2)values_of_fp4(q & 15),
+                       high = (halves_2)values_of_fp4(q >> 4);
         const halves_2 first = {low[0], high[0]}, next = {low[1], high[1]};
         scaled_to_bf16(y + 16 * j, scale_of_e4m3(w->d[j]), (bytes_16)first);
         scaled_to_bf16(y + 16 * j + 16, scale_of_e4m3(w->d[j + 1]), (bytes_16)next);

@@ -267,6 +267,14 @@ static void unpack_iq4_xs(unpacked_256 *u, const block_iq4_xs *w)
 
 static float f32_of_half(uint16_t h) { return f16_to_f32(h); }
 
+static bytes_16 values_of_fp4(bytes_16 q)
+{
+    bytes_16 v;
+    for (int i = 0; i < 16; i++)
+        v[i] = (uint8_t)fp4_value[q[i]];
+    return v;
+}
+
 static void scaled_to_bf16(uint16_t *y, float d, bytes_16 v)
 {
     for (int i = 0; i < 16; i++)

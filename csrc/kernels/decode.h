@@ -9,6 +9,7 @@
  *     with_deltas(w, delta)       w plus a byte of delta for each 8
  *     store_weights(q, w)
  *     f32_of_half(h)
+ *     values_of_fp4(q)            fp4_value of 16 bytes below 16
  *     scaled_to_bf16(y, d, v)     d times 16 bytes */
 #ifndef SLUICE_KERNELS_DECODE_H
 #define SLUICE_KERNELS_DECODE_H

@@ -2,6 +2,7 @@
 #ifdef __ARM_FEATURE_DOTPROD
 #include <arm_neon.h>
 #include "formats/grid.h"
+#include "formats/quant.h"
 #include "kernels/inline.h"
 #define SET neon
 
@@ -37,6 +38,12 @@ INLINE void store_weights(int8_t *q, weights w) { vst1q_s8(q, w); }
 INLINE float f32_of_half(uint16_t h)
 {
     return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+}
+
+/* 16 weights of NVFP4: what their halves of bytes stand for, then as bf16. */
+INLINE bytes_16 values_of_fp4(bytes_16 q)
+{
+    return (bytes_16)vqtbl1q_s8(vld1q_s8(fp4_value), (uint8x16_t)q);
 }
 
 INLINE void scaled_to_bf16(uint16_t *y, float d, bytes_16 v)

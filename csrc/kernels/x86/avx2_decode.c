@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #include <string.h>
 #include "formats/grid.h"
+#include "formats/quant.h"
 #include "kernels/inline.h"
 #define SET avx2
 
@@ -46,6 +47,12 @@ INLINE weights with_deltas(weights w, const int8_t *delta)
 INLINE void store_weights(int8_t *q, weights w) { _mm256_storeu_si256((__m256i *)q, w); }
 
 INLINE float f32_of_half(uint16_t h) { return _cvtsh_ss(h); }
+
+/* 16 weights of NVFP4: what their halves of bytes stand for, then as bf16. */
+INLINE bytes_16 values_of_fp4(bytes_16 q)
+{
+    return (bytes_16)_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)fp4_value), (__m128i)q);
+}
 
 /* The upper halves of d times 8 bytes. */
 INLINE __m256i upper_halves(float d, __m128i v)

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #include <string.h>
 #include "formats/grid.h"
+#include "formats/quant.h"
 #include "kernels/inline.h"
 #define SET avx512
 
@@ -19,7 +20,8 @@ INLINE weights entries_of_8(const uint64_t *grid, const uint16_t *index)
                                      _mm_loadl_epi64((const __m128i *)(grid + index[i])));
     ENTRY(1)
     ENTRY(2)
-    ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
+    ENTRY(3)
+    ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
 #undef ENTRY
         return v;
 }
@@ -57,6 +59,12 @@ INLINE weights with_deltas(weights w, const int8_t *delta)
 INLINE void store_weights(int8_t *q, weights w) { _mm512_storeu_si512(q, w); }
 
 INLINE float f32_of_half(uint16_t h) { return _cvtsh_ss(h); }
+
+/* 16 weights of NVFP4: what their halves of bytes stand for, then as bf16. */
+INLINE bytes_16 values_of_fp4(bytes_16 q)
+{
+    return (bytes_16)_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)fp4_value), (__m128i)q);
+}
 
 INLINE void scaled_to_bf16(uint16_t *y, float d, bytes_16 v)
 {
