@@ -178,7 +178,7 @@ INLINE void decode_iq3_s(block_bytes_k *restrict y, const block_iq3_s *restrict 
     uint16_t scales[8];
     y->d = f32_of_half(w->d);
     for (int j = 0; j < 8; j++) {
-        const uint64_t bit = w->h[j] * 0x0101010101010101 & 0x8040201008040201;
+        const uint64_t bit = (uint64_t)w->h[j] * 0x0101010101010101 & 0x8040201008040201;
         high[j] = (bit + 0x7f7f7f7f7f7f7f7f) >> 7 & 0x0101010101010101;
         scales[j] = (uint16_t)((2 * (w->sc[j / 2] >> j % 2 * 4 & 15) + 1) * 0x0101);
     }
