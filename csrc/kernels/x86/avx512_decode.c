@@ -11,27 +11,37 @@
 enum { WEIGHTS = 64 };
 typedef __m512i weights;
 
+/* Index i of words of four: their loads are what there are fewest of. */
+INLINE uint16_t index_of(const uint64_t *four, int i)
+{
+    return (uint16_t)(four[i / 4] >> i % 4 * 16);
+}
+
 /* A masked broadcast is a load and a blend, which has more ports than a shuffle. */
 INLINE weights entries_of_8(const uint64_t *grid, const uint16_t *index)
 {
-    __m512i v = _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)(grid + index[0])));
+    uint64_t four[2];
+    memcpy(four, index, sizeof four);
+    __m512i v =
+        _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)(grid + index_of(four, 0))));
 #define ENTRY(i) \
-    v = _mm512_mask_broadcastq_epi64(v, 1 << i, \
-                                     _mm_loadl_epi64((const __m128i *)(grid + index[i])));
+    v = _mm512_mask_broadcastq_epi64( \
+        v, 1 << i, _mm_loadl_epi64((const __m128i *)(grid + index_of(four, i))));
     ENTRY(1)
-    ENTRY(2)
-    ENTRY(3)
-    ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
+    ENTRY(2) ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
 #undef ENTRY
         return v;
 }
 
 INLINE weights entries_of_4(const uint32_t *grid, const uint16_t *index)
 {
+    uint64_t four[4];
     __m128i v[4];
-    for (int i = 0; i < 4; i++, index += 4)
-        v[i] = _mm_set_epi32((int32_t)grid[index[3]], (int32_t)grid[index[2]],
-                             (int32_t)grid[index[1]], (int32_t)grid[index[0]]);
+    memcpy(four, index, sizeof four);
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm_set_epi32(
+            (int32_t)grid[index_of(four, 4 * i + 3)], (int32_t)grid[index_of(four, 4 * i + 2)],
+            (int32_t)grid[index_of(four, 4 * i + 1)], (int32_t)grid[index_of(four, 4 * i)]);
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(v[1], v[0])),
                               _mm256_set_m128i(v[3], v[2]), 1);
 }
