@@ -27,10 +27,13 @@ typedef struct {
     int32_t block, bytes;
     /* bits of a weight without its scale; 0 if is_read is 0 */
     int32_t bits;
-    /* byte of a block where its scales begin, each an f16, and how many: d, or d and a minimum */
+    /* byte of a block where its scales begin, and how many are an f16: d, or d and a minimum; 0
+     * where the scale of a block is no f16 */
     int32_t at_d, n_scale;
     int32_t is_read;    /* 1 if dequantize_row and the kernels read this type */
     int32_t is_encoded; /* 1 if encode_weights makes it */
+    /* what products with it read: int8 activations with a scale for so many, or 1: f32 */
+    int32_t activations;
 } weight_type;
 
 /* What is known of a GGML type number; NULL: files hold no such type. */
@@ -50,8 +53,8 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n);
 /* y f16 [n], the bits = x f32 [n], to nearest, ties to even. */
 void convert_f32_f16(uint16_t *y, const float *x, int64_t n);
 /* How many stored numbers of the n elements at x are infinite or NaN: elements of a
- * float type, scales and minima of a block type.  *first: index of the first
- * element that one of them spoils, -1 if none does. */
+ * float type, scales and minima of a block type, or, where n_scale is 0, its blocks.  *first: index
+ * of the first element that one of them spoils, -1 if none does. */
 int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n);
 
 /* ---- encode.c, encode_k.c: weights to another format ---------------------------- */

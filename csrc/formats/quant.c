@@ -6,25 +6,35 @@
  * precision, times its group's small integer first.  Any bit pattern is
  * memory-safe: what indexes a table is cut to the table's size. */
 #include <string.h>
+#include "formats/grid.h"
 #include "formats/quant.h"
 #include "runtime/float_bits.h"
 
 /* What a file may hold, by type number; a number that is not in the table has a block of 0. */
 // clang-format off
 static const weight_type table[] = {
-#define ROW(number, NAME, bytes) [number] = {#NAME, number, 1, bytes, 8 * bytes, 0, 0, 1, 1},
+#define ROW(number, NAME, bytes) [number] = {#NAME, number, 1, bytes, 8 * bytes, 0, 0, 1, 1, 1},
     TYPES_FLOAT(ROW)
 #undef ROW
+/* a scale that is no half, but of 8 bits or in parts, does not count */
+#define N_HALF(name, min) (sizeof(((block_##name *)0)->d) == 2 ? 1 + min : 0)
 #define BLOCK(elements, number, NAME, name, bits, min, encoded) \
     [number] = {#NAME, number, elements, sizeof(block_##name), bits, \
-                offsetof(block_##name, d), 1 + min, 1, encoded},
+                offsetof(block_##name, d), N_HALF(name, min), 1, encoded, elements},
 #define ROW(number, NAME, name, bits, zero, group, min, encoded) \
     BLOCK(32, number, NAME, name, bits, min, encoded)
     TYPES_32(ROW)
 #undef ROW
 #define ROW(number, NAME, name, bits, zero, group, min, encoded) \
     BLOCK(BLOCK_K, number, NAME, name, bits, min, encoded)
-    TYPES_256(ROW)
+    TYPES_K(ROW)
+#undef ROW
+#define ROW(number, NAME, name, bits) BLOCK(BLOCK_K, number, NAME, name, bits, 0, 0)
+    TYPES_DECODED(ROW)
+#undef ROW
+#define ROW(number, NAME, name, bits) \
+    [number] = {#NAME, number, 64, sizeof(block_##name), bits, offsetof(block_##name, d), 0, 1, 0, 1},
+    TYPES_TO_BF16(ROW)
 #undef ROW
 #define ROW(number, NAME, elements, bytes) [number] = {#NAME, number, elements, bytes, .bits = 0},
     TYPES_UNREAD(ROW)
@@ -38,21 +48,26 @@ const weight_type *type_facts(int32_t type)
     return type >= 0 && type < N_NUMBERS && table[type].block ? &table[type] : NULL;
 }
 
-const char *type_name(int32_t type) { return type_block(type) ? table[type].name : ""; }
+const char *type_name(int32_t type) { return type_facts(type) ? table[type].name : ""; }
 
-int64_t type_block(int32_t type) { return type >= 0 && type < N_NUMBERS ? table[type].block : 0; }
+int64_t type_block(int32_t type)
+{
+    if (type == T_BYTES_K)
+        return BLOCK_K;
+    return type >= 0 && type < N_NUMBERS ? table[type].block : 0;
+}
 
 int64_t type_row_bytes(int32_t type, int64_t n)
 {
     const int64_t block = type_block(type);
     if (!block)
         return 0;
-    return n % block ? -1 : n / block * table[type].bytes;
+    return n % block ? -1 : n / block * (type < 0 ? bytes_of_block(type) : table[type].bytes);
 }
 
-int32_t type_supported(int32_t type) { return type_block(type) && table[type].is_read; }
+int32_t type_supported(int32_t type) { return type_facts(type) && table[type].is_read; }
 
-int32_t encodable(int32_t type) { return type_block(type) && table[type].is_encoded; }
+int32_t encodable(int32_t type) { return type_facts(type) && table[type].is_encoded; }
 
 float f16_to_f32(uint16_t h)
 {
@@ -90,6 +105,10 @@ void convert_f32_f16(uint16_t *y, const float *x, int64_t n)
 /* What the 4 bits of IQ4_NL and IQ4_XS stand for: steps that widen away from zero. */
 const int8_t iq4_value[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                               1,    13,   25,  38,  53,  69,  89,  113};
+
+/* What the 4 bits of MXFP4 and NVFP4 stand for, doubled: a sign, 2 bits of exponent, 1 of fraction.
+ */
+const int8_t fp4_value[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* Element i of 32 in nibbles: the low halves are the first 16.  Bit i of h. */
 static inline int nibble(const uint8_t q[16], int i) { return q[i % 16] >> i / 16 * 4 & 15; }
@@ -134,6 +153,13 @@ static void unpack_iq4_nl(unpacked_32 *u, const block_iq4_nl *w)
     u->d = f16_to_f32(w->d);
     for (int i = 0; i < 32; i++)
         u->q[i] = iq4_value[nibble(w->q, i)];
+}
+
+static void unpack_mxfp4(unpacked_32 *u, const block_mxfp4 *w)
+{
+    u->d = scale_of_e8m0(w->d);
+    for (int i = 0; i < 32; i++)
+        u->q[i] = fp4_value[nibble(w->q, i)];
 }
 
 /* unpack_NAME(u, block) of the block's type. */
@@ -239,13 +265,70 @@ static void unpack_iq4_xs(unpacked_256 *u, const block_iq4_xs *w)
         u->q[i] = iq4_value[nibble(w->q + i / 32 * 16, i % 32)];
 }
 
+static float f32_of_half(uint16_t h) { return f16_to_f32(h); }
+
+static bytes_16 values_of_fp4(bytes_16 q)
+{
+    bytes_16 v;
+    for (int i = 0; i < 16; i++)
+        v[i] = (uint8_t)fp4_value[q[i]];
+    return v;
+}
+
+static void scaled_to_bf16(uint16_t *y, float d, bytes_16 v)
+{
+    for (int i = 0; i < 16; i++)
+        y[i] = (uint16_t)(f32_bits(d * (float)(int8_t)v[i]) >> 16);
+}
+
+/* Weight i of a block whose entries have `each` weights. */
+static int of_grid(const void *grid, const grid_parts *p, int i, int each)
+{
+    return ((const int8_t *)grid)[p->index[i / each] * each + i % each];
+}
+
+static void grid_eights(int8_t *q, const uint64_t *grid, const grid_parts *p)
+{
+    for (int i = 0; i < BLOCK_K; i++)
+        q[i] = (int8_t)(of_grid(grid, p, i, 8) * (p->sign[i / 8] >> i % 8 & 1 ? -1 : 1));
+}
+
+static void grid_deltas(int8_t *q, const uint64_t *grid, const grid_parts *p)
+{
+    for (int i = 0; i < BLOCK_K; i++)
+        q[i] = (int8_t)(of_grid(grid, p, i, 8) + p->delta[i / 8]);
+}
+
+static void grid_fours(int8_t *q, const uint32_t *grid, const grid_parts *p)
+{
+    for (int i = 0; i < BLOCK_K; i++)
+        q[i] = (int8_t)(of_grid(grid, p, i, 4) * (p->sign[i / 8] >> i % 8 & 1 ? -1 : 1));
+}
+
+#include "formats/parts.h"
+
+static void unpack_bytes_k(unpacked_256 *u, const block_bytes_k *w)
+{
+    u->d = w->d;
+    memcpy(u->scale, w->sc, sizeof u->scale);
+    memcpy(u->q, w->q, sizeof u->q);
+}
+
 void unpack_256(unpacked_256 *u, int32_t type, const void *block)
 {
+    block_bytes_k b;
     u->m = 0.0f;
     memset(u->min, 0, sizeof u->min);
+#define DECODE(number, NAME, name, ...) \
+    case number: \
+        decode_##name(&b, block); \
+        unpack_bytes_k(u, &b); \
+        break;
     switch (type) {
         TYPES_256(UNPACK)
+        TYPES_DECODED(DECODE)
     }
+#undef DECODE
 }
 
 /* ---- a row back to f32 ------------------------------------------------------------------------
@@ -269,9 +352,18 @@ static void dequantize_256(float *y, int32_t type, const void *x)
     }
 }
 
+static void dequantize_64(float *y, int32_t type, const void *x)
+{
+    uint16_t w[64];
+    (void)type;
+    decode_nvfp4(w, x);
+    for (int i = 0; i < 64; i++)
+        y[i] = bits_f32((uint32_t)w[i] << 16);
+}
+
 void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
 {
-    const int64_t block = type_block(type), bytes = block > 1 ? table[type].bytes : 0;
+    const int64_t block = type_block(type), bytes = type_row_bytes(type, block);
     switch (type) {
     case T_F32: memcpy(y, x, (size_t)n * 4); break;
     case T_F16:
@@ -284,9 +376,23 @@ void dequantize_row(float *y, int32_t type, const void *x, int64_t n)
         break;
     default:
         for (int64_t b = 0; b < n / block; b++)
-            (block == 32 ? dequantize_32 : dequantize_256)(y + b * block, type,
-                                                           (const uint8_t *)x + b * bytes);
+            (block == 32 ? dequantize_32
+                 : block == 64
+                 ? dequantize_64
+                 : dequantize_256)(y + b * block, type, (const uint8_t *)x + b * bytes);
     }
+}
+
+/* Whether block b has an infinite weight or a NaN, of a type whose scales are no halves. */
+static int bad_weights(int32_t type, const void *x, int64_t b)
+{
+    float y[BLOCK_K];
+    const int32_t n = table[type].block;
+    int bad = 0;
+    dequantize_row(y, type, (const uint8_t *)x + b * table[type].bytes, n);
+    for (int32_t i = 0; i < n; i++)
+        bad |= !finite_f32(f32_bits(y[i]));
+    return bad;
 }
 
 /* The halves of block b. */
@@ -308,7 +414,7 @@ int64_t count_nonfinite(int64_t *first, int32_t type, const void *x, int64_t n)
         case T_F32: bad = !finite_f32(((const uint32_t *)x)[b]); break;
         case T_F16: bad = !finite_f16(((const uint16_t *)x)[b]); break;
         case T_BF16: bad = !finite_bf16(((const uint16_t *)x)[b]); break;
-        default: bad = bad_halves(type, x, b);
+        default: bad = (table[type].n_scale ? bad_halves : bad_weights)(type, x, b);
         }
         if (bad && *first < 0)
             *first = i;

@@ -16,12 +16,18 @@ typedef struct {
 // clang-format on
 void unpack_32(unpacked_32 *u, int32_t type, const void *block);
 void unpack_256(unpacked_256 *u, int32_t type, const void *block);
-extern const int8_t iq4_value[16];
+extern const int8_t iq4_value[16], fp4_value[16];
 
 /* A half is finite if its exponent is not all ones; bf16 and f32 likewise. */
 static inline int finite_f16(uint16_t h) { return (h & 0x7c00) != 0x7c00; }
 static inline int finite_bf16(uint16_t h) { return (h & 0x7f80) != 0x7f80; }
 static inline int finite_f32(uint32_t u) { return (u & 0x7f800000) != 0x7f800000; }
+
+/* What MXFP4 scales with: 2^(e - 128), the lowest two subnormal. */
+static inline float scale_of_e8m0(uint8_t e)
+{
+    return bits_f32(e < 2 ? 0x200000u << e : (e - 1u) << 23);
+}
 
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f); /* to nearest, ties to even */

@@ -307,6 +307,20 @@ static inline float dot_float(int32_t type, const uint8_t *w, const float *x, in
     return add_lanes(lane);
 }
 
+/* The same of a block type that is multiplied by f32. */
+static inline float dot_dequantized(int32_t type, const uint8_t *w, const float *x, int32_t n)
+{
+    enum { MAX_BLOCK = 64 };
+    float lane[LANES] = {0}, part[MAX_BLOCK];
+    const int32_t block = (int32_t)type_block(type);
+    for (int32_t k = 0; k < n; k += block, w += type_row_bytes(type, block)) {
+        dequantize_row(part, type, w, block);
+        for (int32_t i = 0; i < block; i += LANES)
+            fma_lanes(lane, part + i, x + k + i);
+    }
+    return add_lanes(lane);
+}
+
 void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const matmul_args *a = arg;
@@ -314,11 +328,13 @@ void matmul_reference(const void *arg, int64_t begin, int64_t end, int32_t threa
     const int64_t row_bytes = type_row_bytes(a->type, a->n);
     for (int64_t row = begin; row < end; row++) {
         const uint8_t *w = (const uint8_t *)a->w + (a->rows ? a->rows[row] : row) * row_bytes;
-        if (type_block(a->type) > 1)
+        if (type_facts(a->type)->activations > 1) {
             row_of_blocks(a->y + row, a, w);
-        else
-            for (int64_t t = 0; t < a->n_tok; t++)
-                a->y[t * a->n_row + row] = dot_float(a->type, w, a->x + t * a->n, a->n);
+            continue;
+        }
+        for (int64_t t = 0; t < a->n_tok; t++)
+            a->y[t * a->n_row + row] = (type_block(a->type) > 1 ? dot_dequantized : dot_float)(
+                a->type, w, a->x + t * a->n, a->n);
     }
 }
 
@@ -394,5 +410,6 @@ const isa isa_reference = {
     0,
     0,
     0,
+    NULL,
 };
 #endif

@@ -17,6 +17,7 @@
  *     shared file               compiled again by
  *     reference.c               x86/avx2.c, x86/avx512.c, arm/neon.c
  *     formats/encode_k.c        x86/avx2_encode.c, x86/avx512_encode.c
+ *     decode.h                  x86/avx2_decode.c, x86/avx512_decode.c, arm/neon_decode.c
  *     x86/avx2_matmul.c, avx2_matvec.c, avx2_kquant.c
  *                               x86/avx-vnni_*.c
  *     float_panel.h             x86/avx2_float.c, x86/avx512_float.c

@@ -28,6 +28,8 @@ typedef struct isa {
     int32_t float_kc;         /* KC of packed f32 activations (float_pack.h); 0: not packed */
     int32_t float_min_tokens; /* fewer tokens are not packed */
     int32_t cuts_attention;   /* attention can be split by position (n_part) */
+    /* y = n_block blocks at x as what decoded.c multiplies; NULL: matmul reads them as they are */
+    void (*decode)(void *y, int32_t type, const uint8_t *x, int64_t n_block);
 } isa;
 const isa *best_isa(void); /* isa.c: the chosen set, or the best of this machine */
 int has_avx_vnni(void);

@@ -1285,7 +1285,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
         (("--shape", "tiny,nobody", "-p", 1), 64, "smollm2-135m"),
         (("--shape", "tiny", "-p", "x"), 64, "'x'"),
         (("--shape", "tiny", "--head", "Q4_K_M"), 64, "--head"),
-        (("--shape", "tiny", "--head", "IQ1_S"), 64, "IQ1_S"),
+        (("--shape", "tiny", "--head", "Q1_0"), 64, "Q1_0"),
         (("-m", "x", "--head", "Q8_0"), 64, "--head"),
         (("--shape", "tiny", "-p", 0, "-n", 0), 64, "no test is left"),
         (("--shape", "tiny", "--type", "Q9"), 64, "Q9"),
@@ -1302,7 +1302,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
         ),
         (("--shape", "tiny", "--plot", "x.jpeg"), 64, "x.jpeg"),
         (("-m", "missing.gguf"), 66, "missing.gguf"),
-        (("--shape", "tiny", "--type", "IQ1_S"), 64, "IQ1_S"),
+        (("--shape", "tiny", "--type", "Q1_0"), 64, "Q1_0"),
         (("--shape", "tiny", "--cache", "/proc/here"), 73, "/proc/here"),
     ],
 )

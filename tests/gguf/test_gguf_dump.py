@@ -47,7 +47,7 @@ TENSORS = [
         (("f32", F32), ("f16", F16), ("bf16", BF16), ("q8_0", Q8_0), ("q4_0", Q4_0), ("q4_1", Q4_1))
     )
 ]
-UNKNOWN = ("blk.6.iq2_xs.weight", 17, (256, 2), bytes(148))
+UNKNOWN = ("blk.6.q1_0.weight", 41, (256, 2), bytes(72))
 TEMPLATE = "{% for m in messages %}\n\t{{ m['role'] + '\\n' }}\x1b[31m\n{% endfor %}" + "." * 100
 METADATA = {
     "general.architecture": ("string", "llama"),
@@ -335,7 +335,7 @@ def test_check_is_silent_on_a_good_model_and_names_what_it_cannot_check(files):
     assert (done.returncode, done.stdout) == (
         69,
         b"",
-    ) and b"blk.6.iq2_xs.weight: type IQ2_XS" in done.stderr
+    ) and b"blk.6.q1_0.weight: type Q1_0" in done.stderr
 
 
 def test_check_finds_a_value_in_a_late_piece(tmp_path):
@@ -442,7 +442,7 @@ def test_stream_is_printed_as_it_arrives(files):
         (["model.gguf", "no.such.key"], 1, "no.such.key"),
         (["--values", "nothing", "model.gguf"], 1, "nothing"),
         (["--hexdump", "nothing", "model.gguf"], 1, "nothing"),
-        (["--values", "blk.6.iq2_xs.weight", "model.gguf"], 69, "IQ2_XS"),
+        (["--values", "blk.6.q1_0.weight", "model.gguf"], 69, "Q1_0"),
         (["absent.gguf"], 66, "absent.gguf"),
         (["."], 65, "directory"),
         (["--nonsense"], 64, "nonsense"),

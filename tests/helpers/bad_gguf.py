@@ -344,7 +344,7 @@ CASES = [
     ("dimensions_wrap_to_zero_bytes", one(shape=(1 << 31, 1 << 31)), 65, "tensor t: dimensions"),
     ("type_withdrawn", one(type_number=4), 69, "tensor t: type"),
     ("type_of_activations", one(type_number=15), 69, "tensor t: type"),
-    ("type_next_to_come", one(type_number=42), 69, "tensor t: type"),
+    ("type_next_to_come", one(type_number=43), 69, "tensor t: type"),
     ("type_bit_31", one(type_number=1 << 31), 69, "tensor t: type"),
     ("row_not_a_multiple", one(type_number=Q4_0, shape=(33,)), 65, "tensor t: row"),
     ("row_not_a_multiple_256", one(type_number=12, shape=(128,)), 65, "tensor t: row"),

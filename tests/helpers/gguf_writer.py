@@ -43,7 +43,7 @@ FORMS = {
 }
 F32, F16, Q4_0, Q4_1, Q8_0, BF16 = 0, 1, 2, 3, 8, 30
 # Types in blocks that the engine computes with: name -> number, elements of a block, its bytes,
-# where its halves are (d, then m)
+# where its halves are (d, then m); set_scales knows the others
 BLOCK_TYPES = {
     "Q8_0": (8, 32, 34, (0,)),
     "Q4_0": (2, 32, 18, (0,)),
@@ -57,6 +57,17 @@ BLOCK_TYPES = {
     "Q5_K": (13, 256, 176, (0, 2)),
     "Q6_K": (14, 256, 210, (208,)),
     "IQ4_XS": (23, 256, 136, (0,)),
+    "IQ2_XXS": (16, 256, 66, (0,)),
+    "IQ2_XS": (17, 256, 74, (0,)),
+    "IQ3_XXS": (18, 256, 98, (0,)),
+    "IQ1_S": (19, 256, 50, (0,)),
+    "IQ3_S": (21, 256, 110, (0,)),
+    "IQ2_S": (22, 256, 82, (0,)),
+    "IQ1_M": (29, 256, 56, ()),
+    "TQ1_0": (34, 256, 54, (52,)),
+    "TQ2_0": (35, 256, 66, (64,)),
+    "MXFP4": (39, 32, 17, ()),
+    "NVFP4": (40, 64, 36, ()),
 }
 
 
@@ -208,6 +219,26 @@ def set_halves(blocks, at, values):
     )
 
 
+def set_scales(blocks, name, values, minima=True):
+    """Write `values`, f16 [n] or one number, as the scales (and minima) of `blocks`, u8 [n, bytes];
+    of MXFP4 the nearest power of two, of NVFP4 the nearest number of E4M3, both without sign.
+    """
+    values = np.broadcast_to(np.asarray(values, "<f2"), len(blocks)).astype("<f4")
+    if name == "MXFP4":  # 2^(e - 128)
+        blocks[:, 0] = np.round(128 + np.log2(np.abs(values))).clip(1, 250)
+    elif name == "NVFP4":
+        e = np.arange(0x7F)
+        known = np.where(e < 8, e / 8, (1 + e % 8 / 8) * 2.0 ** (e // 8 - 1)) * 2.0**-7
+        near = np.abs(np.abs(values)[:, None] - known).argmin(1)
+        blocks[:, :4] = near[:, None]
+    elif name == "IQ1_M":  # four bits in each of four words
+        words = blocks[:, 48:].copy().view("<u2")
+        bits = values.astype("<f2").view("<u2").reshape(-1, 1) >> np.array([0, 4, 8, 12]) & 15
+        blocks[:, 48:] = (words & 0xFFF | bits << 12).astype("<u2").view(np.uint8)
+    for at in BLOCK_TYPES[name][3][: 2 if minima else 1]:
+        set_halves(blocks, at, values)
+
+
 def random_blocks(rng, name, n):
     """u8 [n, bytes]: n blocks of a type of BLOCK_TYPES, d and m normally distributed, of everything
     else any bits.
@@ -216,4 +247,6 @@ def random_blocks(rng, name, n):
     blocks = rng.integers(0, 256, (n, n_bytes), np.uint8)
     for at in halves:
         set_halves(blocks, at, rng.normal(size=n))
+    if not halves:
+        set_scales(blocks, name, rng.normal(size=n))
     return blocks

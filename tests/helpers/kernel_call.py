@@ -66,6 +66,11 @@ def block_of(name):
     return BLOCK_TYPES[name][1] if name in BLOCK_TYPES else 1
 
 
+def activations_of(name):
+    """Elements of int8 activations with a scale that products with this type read; 1: f32."""
+    return lib.type_facts(number_of(name)).activations
+
+
 def weights(rng, name, rows, n):
     """`rows` rows of random weights as GGUF bytes; scales are ordinary numbers, everything else any
     bits.
@@ -97,8 +102,8 @@ def product(name, raw, x, n_tok, rows, n, pick=None):
     y = Buffer(n_tok * (len(pick) if pick is not None else rows))
     tokens = ffi.NULL if pick is None else ffi.new("int32_t[]", list(pick))
     floats, parts = x.p(), [ffi.NULL] * 4
-    if name in BLOCK_TYPES:
-        held = quantised(x, n_tok, n, block_of(name))
+    if activations_of(name) > 1:
+        held = quantised(x, n_tok, n, activations_of(name))
         kinds = ("int8_t *", "float *", "float *", "int16_t *")
         floats, parts = (
             ffi.NULL,

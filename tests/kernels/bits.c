@@ -87,6 +87,11 @@ static void products(const char *name, int32_t type, int at, int n_half, int32_t
     for (int64_t i = at; type_block(type) > 1 && i < n_row * row_bytes; i += block_bytes)
         for (int h = 0; h < n_half; h++)
             w[i + 2 * h + 1] = (uint8_t)((w[i + 2 * h + 1] & 0x83) | 0x20);
+    /* scales that are no such field */
+    for (int64_t i = at; type == T_MXFP4 && i < n_row * row_bytes; i += block_bytes)
+        w[i] = 112 | (w[i] & 15);
+    for (int64_t i = at; type == T_IQ1_M && i < n_row * row_bytes; i += block_bytes)
+        w[i + 7] = (uint8_t)(0x20 | (w[i + 7] & 15));
     float *x = floats((int64_t)n_tok * n, 3), *y = malloc((size_t)n_tok * n_row * 4);
     int8_t *q = malloc((size_t)n_tok * n);
     float *d = malloc((size_t)n_tok * n), *s = malloc((size_t)n_tok * n);
@@ -188,14 +193,29 @@ int main(int argc, char **argv)
         {"matmul Q5_K", T_Q5_K, 0, 2},
         {"matmul Q6_K", T_Q6_K, offsetof(block_q6_k, d), 1},
         {"matmul IQ4_XS", T_IQ4_XS, 0, 1},
+        {"matmul IQ2_XXS", T_IQ2_XXS, offsetof(block_iq2_xxs, d), 1},
+        {"matmul IQ2_XS", T_IQ2_XS, offsetof(block_iq2_xs, d), 1},
+        {"matmul IQ3_XXS", T_IQ3_XXS, offsetof(block_iq3_xxs, d), 1},
+        {"matmul IQ1_S", T_IQ1_S, offsetof(block_iq1_s, d), 1},
+        {"matmul IQ3_S", T_IQ3_S, offsetof(block_iq3_s, d), 1},
+        {"matmul IQ2_S", T_IQ2_S, offsetof(block_iq2_s, d), 1},
+        {"matmul IQ1_M", T_IQ1_M, offsetof(block_iq1_m, d), 0},
+        {"matmul TQ1_0", T_TQ1_0, offsetof(block_tq1_0, d), 1},
+        {"matmul TQ2_0", T_TQ2_0, offsetof(block_tq2_0, d), 1},
+        {"matmul MXFP4", T_MXFP4, offsetof(block_mxfp4, d), 0},
+        {"matmul NVFP4", T_NVFP4, offsetof(block_nvfp4, d), 0},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        const int k = type_block(types[i].type) == 256;
+        const int k = type_block(types[i].type) == 256,
+                  step = k                    ? 256
+            : type_block(types[i].type) == 64 ? 64
+                                              : 32;
         products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 19,
-                 k ? 1280 : 1120);
-        products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37, k ? 256 : 96);
+                 k ? 1280 : 35 * step);
+        products(types[i].name, types[i].type, types[i].at, types[i].n_half, 9, 37,
+                 k ? 256 : 3 * step);
         /* rows of small models: 576, 640, 896, 960, 1152 */
-        for (int32_t n = k ? 256 : 32; n <= 1152; n += k ? 256 : 32) {
+        for (int32_t n = step; n <= 1152; n += step) {
             products(types[i].name, types[i].type, types[i].at, types[i].n_half, 1, 33, n);
             products(types[i].name, types[i].type, types[i].at, types[i].n_half, 8, 17, n);
         }

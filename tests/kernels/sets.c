@@ -121,6 +121,17 @@ static const struct {
     {"Q5_K", T_Q5_K, 0, 2},
     {"Q6_K", T_Q6_K, offsetof(block_q6_k, d), 1},
     {"IQ4_XS", T_IQ4_XS, 0, 1},
+    {"IQ2_XXS", T_IQ2_XXS, offsetof(block_iq2_xxs, d), 1},
+    {"IQ2_XS", T_IQ2_XS, offsetof(block_iq2_xs, d), 1},
+    {"IQ3_XXS", T_IQ3_XXS, offsetof(block_iq3_xxs, d), 1},
+    {"IQ1_S", T_IQ1_S, offsetof(block_iq1_s, d), 1},
+    {"IQ3_S", T_IQ3_S, offsetof(block_iq3_s, d), 1},
+    {"IQ2_S", T_IQ2_S, offsetof(block_iq2_s, d), 1},
+    {"IQ1_M", T_IQ1_M, offsetof(block_iq1_m, d), 0},
+    {"TQ1_0", T_TQ1_0, offsetof(block_tq1_0, d), 1},
+    {"TQ2_0", T_TQ2_0, offsetof(block_tq2_0, d), 1},
+    {"MXFP4", T_MXFP4, offsetof(block_mxfp4, d), 0},
+    {"NVFP4", T_NVFP4, offsetof(block_nvfp4, d), 0},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -146,6 +157,15 @@ static uint8_t *weights(int i, int kind, int32_t n_row, int32_t n)
             const uint16_t half = half_of(kind);
             memcpy(w + b + types[i].at + 2 * h, &half, 2);
         }
+        if (type == T_MXFP4 && kind != ANY)
+            w[b] = (uint8_t)(kind == SMALL ? w[b] & 31 : 112 | (w[b] & 15));
+        if (type == T_IQ1_M) { /* a quarter of the half above four scales each */
+            const uint16_t half = half_of(kind);
+            for (int j = 0; j < 4; j++) {
+                uint8_t *const high = w + b + offsetof(block_iq1_m, d) + 2 * j + 1;
+                *high = (uint8_t)((*high & 15) | (half >> 4 * j & 15) << 4);
+            }
+        }
         if (type == T_F16 && kind != ANY)
             w[b + 1] = (uint8_t)((w[b + 1] & 0x83) | (kind == SMALL ? 0 : 0x38));
         if ((type == T_F32 || type == T_BF16) && kind != ANY)
@@ -158,7 +178,7 @@ static void multiply(int i, int kind, int32_t n_tok, int32_t n_row, int32_t n)
 {
     const int32_t type = types[i].type,
                   n_pick = random_u32() % 4 ? 0 : 1 + (int32_t)(random_u32() % 12);
-    const int64_t block = type_block(type);
+    const int64_t block = type_facts(type)->activations;
     snprintf(what, sizeof what, "matmul %s, kind %d, n_tok %d, n_row %d, n %d, picked %d",
              types[i].name, kind, n_tok, n_row, n, n_pick);
     const uint8_t *w = weights(i, kind, n_row, n);
@@ -244,7 +264,7 @@ static void products(void)
         for (size_t j = 0; j < sizeof shape / sizeof *shape; j++)
             multiply(i, ORDINARY, shape[j][0], shape[j][1], shape[j][2] * block);
         /* enough rows for three threads */
-        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : 1120);
+        multiply(i, ORDINARY, 66, 70, block == 256 ? 1280 : block == 64 ? 1152 : 1120);
         if (block == 1)
             /* tokens and elements beyond one panel */
             multiply(i, ORDINARY, 261, 35, 1030);
@@ -263,7 +283,7 @@ static void small_models(void)
 {
     static const int32_t streams[] = {1, 4};
     for (int i = 0; i < N_TYPES; i++) {
-        const int32_t step = type_block(types[i].type) == 256 ? 256 : 32;
+        const int32_t block = (int32_t)type_block(types[i].type), step = block > 1 ? block : 32;
         for (int32_t n = step; n <= 1152; n += step) {
             for (int k = 0; k < 2; k++) {
                 matvec_streams_set(streams[k]);

@@ -74,6 +74,23 @@ def test_dequantize_row_takes_every_scale(name):
     assert_same_bits(dequantized(number, data, block * len(every)), theirs)
 
 
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("name, n_bytes", [("MXFP4", 1), ("NVFP4", 1), ("IQ1_M", 2)])
+def test_dequantize_row_takes_every_scale_that_is_no_half(name, n_bytes):
+    number, block, width, _ = gguf_writer.BLOCK_TYPES[name]
+    every = np.arange(1 << 8 * n_bytes)
+    data = np.random.default_rng(1).integers(0, 256, (len(every), width), np.uint8)
+    if name == "IQ1_M":
+        words = data[:, 48:].copy().view("<u2") & 0xFFF
+        words |= ((every[:, None] >> np.array([0, 4, 8, 12]) & 15) << 12).astype("<u2")
+        data[:, 48:] = words.view(np.uint8)
+    else:
+        data[:, : 1 if name == "MXFP4" else 4] = every[:, None]
+    with np.errstate(all="ignore"):
+        theirs = dequantize(data, GGMLQuantizationType(number))
+    assert_same_bits(dequantized(number, data, block * len(every)), theirs)
+
+
 @pytest.mark.parametrize("name", gguf_writer.BLOCK_TYPES)
 def test_dequantize_row_takes_every_bit(name):
     """One bit of a block is other than the rest: it counts where it belongs, and nowhere else."""
@@ -86,7 +103,10 @@ def test_dequantize_row_takes_every_bit(name):
         )
         for at in halves:
             gguf_writer.set_halves(data, at, rng.uniform(0.5, 1, len(data)))
-        theirs = dequantize(data, GGMLQuantizationType(number))
+        if not halves:
+            data[: len(data) // 2] = gguf_writer.random_blocks(rng, name, len(data) // 2)
+        with np.errstate(all="ignore"):
+            theirs = dequantize(data, GGMLQuantizationType(number))
         assert_same_bits(dequantized(number, data, block * len(data)), theirs)
 
 
@@ -148,7 +168,7 @@ def test_type_table_equals_gguf_package():
         assert ffi.string(lib.type_name(t)).decode() == GGMLQuantizationType(t).name
 
 
-@pytest.mark.parametrize("t", [-1, 4, 9, 31, 42, 10**6, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("t", [-1, 4, 9, 31, 43, 142, 10**6, 2**31 - 1, -(2**31)])
 def test_type_unknown_is_nothing(t):
     assert (
         lib.type_block(t),
@@ -183,6 +203,17 @@ def test_count_nonfinite_finds_each_one(name):
         assert (
             lib.count_nonfinite(first, t, ffi.from_buffer(data), n) == 2 and first[0] == 3 * block
         )
+
+
+@pytest.mark.parametrize("name, at, bad", [("IQ1_M", 48, 8 * b"\xff"), ("MXFP4", 0, b"\xff")])
+def test_count_nonfinite_counts_blocks_whose_scale_is_no_half(name, at, bad):
+    t, n, rng, first = TYPES[name], 256 * 12, np.random.default_rng(3), ffi.new("int64_t *")
+    block, width = lib.type_block(t), lib.type_row_bytes(t, lib.type_block(t))
+    data = gguf_writer.random_blocks(rng, name, n // block)
+    data[2:4, at : at + len(bad)] = np.frombuffer(bad, np.uint8)
+    data[2:4, 1:17] = 0x77  # the largest weights
+    assert data.shape[1] == width
+    assert lib.count_nonfinite(first, t, ffi.from_buffer(data), n) == 2 and first[0] == 2 * block
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if TYPES[name] in gguf_writer.QUANTIZE])

@@ -10,8 +10,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT, sets_here
-from gguf_writer import BLOCK_TYPES
-from kernel_call import Buffer, block_of, number_of, product, quantised, weights
+from kernel_call import Buffer, activations_of, number_of, product, quantised, weights
 
 from sluice.kernels import ffi, lib
 
@@ -20,6 +19,9 @@ GROUPS = [
     ["Q8_0", "Q8_0"],
     ["Q5_0", "Q4_K", "F16"],
     ["F32", "BF16", "IQ4_XS"],
+    ["IQ2_XS", "Q4_K", "TQ1_0"],
+    ["NVFP4", "F16", "IQ1_M"],
+    ["MXFP4", "Q8_0"],
 ]
 pytestmark = pytest.mark.usefixtures("best_set")
 
@@ -45,7 +47,9 @@ def test_grouped_products_equal_single_products(names):
             for name, w, r in zip(names, raw, rows):
                 n_out = r if pick is None else len(pick)
                 parts = (
-                    quantised(x, n_tok, n, block_of(name)) if name in BLOCK_TYPES else [None] * 4
+                    quantised(x, n_tok, n, activations_of(name))
+                    if activations_of(name) > 1
+                    else [None] * 4
                 )
                 kinds = ("int8_t *", "float *", "float *", "int16_t *")
                 pointers = [part.p(kind) if part else ffi.NULL for part, kind in zip(parts, kinds)]

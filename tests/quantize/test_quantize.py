@@ -375,10 +375,10 @@ BAD_FILES = [
         "row 3: a weight is infinite",
     ),
     (
-        [("blk.0.attn_q.weight", 16, (256, 4), bytes(264))],
+        [("blk.0.attn_q.weight", 41, (256, 4), bytes(144))],
         {},
         69,
-        "tensor blk.0.attn_q.weight: type IQ2_XXS",
+        "tensor blk.0.attn_q.weight: type Q1_0",
     ),
     (
         [("blk.0.attn_q.weight", 0, (256, 4), ONES.tobytes())],

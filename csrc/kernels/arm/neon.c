@@ -205,6 +205,9 @@ static void attention_neon(const void *arg, int64_t begin, int64_t end, int32_t 
     }
 }
 
+/* neon_decode.c */
+void decode_neon(void *y, int32_t type, const uint8_t *x, int64_t n_block);
+
 const isa isa_neon = {
     "neon",
     128,
@@ -224,6 +227,7 @@ const isa isa_neon = {
     0,
     0,
     0,
+    decode_neon,
 };
 const isa isa_i8mm = {
     /* products of several tokens are its own */
@@ -245,5 +249,6 @@ const isa isa_i8mm = {
     0,
     0,
     0,
+    decode_neon,
 };
 #endif

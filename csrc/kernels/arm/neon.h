@@ -86,7 +86,7 @@ INLINE void tile(float *y, int64_t stride, const uint8_t *const w[], const float
 
 /* ---- 8 rows of blocks ------------------------------------------------------------------------ */
 
-/* d of 8 rows; at: its byte in each of them. */
+/* Halves of 8 rows; at: their byte in each of them. */
 INLINE void halves_of(float32x4_t d[HALVES], const uint8_t *const row[ROWS], int64_t at)
 {
     uint16_t bits[ROWS];
@@ -94,6 +94,36 @@ INLINE void halves_of(float32x4_t d[HALVES], const uint8_t *const row[ROWS], int
         memcpy(&bits[r], row[r] + at, 2);
     for (int h = 0; h < HALVES; h++)
         d[h] = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(bits + 4 * h)));
+}
+
+/* d of blocks of 32 of 8 rows; at: the byte of the blocks. */
+INLINE void scales_of_32(float32x4_t d[HALVES], int32_t type, const uint8_t *const row[ROWS],
+                         int64_t at)
+{
+    float of[ROWS];
+    if (type != T_MXFP4) {
+        halves_of(d, row, at);
+        return;
+    }
+    for (int r = 0; r < ROWS; r++)
+        of[r] = scale_of_e8m0(row[r][at]);
+    for (int h = 0; h < HALVES; h++)
+        d[h] = vld1q_f32(of + 4 * h);
+}
+
+/* d of blocks of 256 of 8 rows; at: the byte of the blocks. */
+INLINE void scales_of_256(float32x4_t d[HALVES], int32_t type, const uint8_t *const row[ROWS],
+                          int64_t at)
+{
+    float of[ROWS];
+    if (type != T_BYTES_K) {
+        halves_of(d, row, at + at_d(type));
+        return;
+    }
+    for (int r = 0; r < ROWS; r++)
+        memcpy(&of[r], row[r] + at + at_d(type), 4);
+    for (int h = 0; h < HALVES; h++)
+        d[h] = vld1q_f32(of + 4 * h);
 }
 
 /* The first n of 8 floats at y. */

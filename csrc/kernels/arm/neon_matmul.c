@@ -37,7 +37,7 @@ INLINE void rows_token_32(const matmul_args *a, int64_t row, int64_t end, int32_
             prefetch(next[r] + at, bytes);
             isum[r] = row_block_32(type, w[r] + at, a->q + b * BLOCK);
         }
-        halves_of(d, w, at);
+        scales_of_32(d, type, w, at);
         if (has_min(type))
             halves_of(m, w, at + offsetof(block_q4_1, m));
         for (int h = 0; h < HALVES; h++) {
@@ -92,7 +92,7 @@ INLINE void rows_token_256(const matmul_args *a, int64_t row, int64_t end, int32
             total[r] =
                 row_block_256(&msum[r], type, w[r] + at, a->q + b * BLOCK_K, a->sums + b * N_GROUP);
         }
-        halves_of(d, w, at + at_d(type));
+        scales_of_256(d, type, w, at);
         if (has_min(type))
             halves_of(m, w, at + at_d(type) + 2);
         for (int h = 0; h < HALVES; h++) {

@@ -164,7 +164,7 @@ INLINE void unpack_block_32(panel_32 *p, int32_t b, int32_t type, const uint8_t 
             w[r] = weights_32(type, row[r] + at, k);
         lay_out(p->w[b][k], w);
     }
-    halves_of(p->d[b], row, at); /* all blocks begin with d, then m */
+    scales_of_32(p->d[b], type, row, at); /* all blocks begin with d, then m */
     if (has_min(type))
         halves_of(p->m[b], row, at + offsetof(block_q4_1, m));
 }
@@ -235,7 +235,7 @@ INLINE void unpack_block_256(panel_256 *p, int32_t b, int32_t type, const uint8_
     for (int g = 0; g < N_GROUP; g++)
         lay_out_scale(p->scale[b][g],
                       g % 2 ? vmovl_high_s8(scale[g / 2]) : vmovl_s8(vget_low_s8(scale[g / 2])));
-    halves_of(p->d[b], row, at + at_d(type));
+    scales_of_256(p->d[b], type, row, at);
     if (!has_min(type))
         return;
     transpose_bytes(min);

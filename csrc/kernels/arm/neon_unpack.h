@@ -20,8 +20,11 @@ INLINE int8x16_t less(uint8x16_t v, int offset)
     return vsubq_s8(vreinterpretq_s8_u8(v), vdupq_n_s8((int8_t)offset));
 }
 
-/* What the nibbles of IQ4_NL and IQ4_XS stand for. */
-INLINE int8x16_t iq4_of(uint8x16_t index) { return vqtbl1q_s8(vld1q_s8(iq4_value), index); }
+/* What the nibbles of IQ4_NL, IQ4_XS and MXFP4 stand for. */
+INLINE int8x16_t values_of(int32_t type, uint8x16_t index)
+{
+    return vqtbl1q_s8(vld1q_s8(type == T_MXFP4 ? fp4_value : iq4_value), index);
+}
 
 /* ---- blocks of 32 -----------------------------------------------------------------------------
  */
@@ -51,7 +54,8 @@ INLINE int8x16_t weights_32(int32_t type, const uint8_t *block, int k)
                              vandq_u8(vdupq_n_u8(16), set)),
                     0);
     }
-    case T_IQ4_NL: return iq4_of(bits_at(block + offsetof(block_iq4_nl, q), 4 * k, 15));
+    case T_IQ4_NL:
+    case T_MXFP4: return values_of(type, bits_at(block + bytes_of_block(type) - 16, 4 * k, 15));
     default: return vld1q_s8((const int8_t *)block + offsetof(block_q8_0, q) + 16 * k);
     }
 }
@@ -86,7 +90,10 @@ INLINE int8x16_t weights_256(int32_t type, const uint8_t *block, int g)
                      vshlq_n_u8(
                          bits_at(block + offsetof(block_q6_k, h) + g / 8 * 32 + half, two, 3), 4)),
             32);
-    default: return iq4_of(bits_at(block + offsetof(block_iq4_xs, q) + g / 2 * 16, g % 2 * 4, 15));
+    case T_BYTES_K: return vld1q_s8((const int8_t *)block + GROUP_K * g);
+    default:
+        return values_of(type,
+                         bits_at(block + offsetof(block_iq4_xs, q) + g / 2 * 16, g % 2 * 4, 15));
     }
 }
 
@@ -141,6 +148,7 @@ INLINE int8x16_t group_scales(int8x16_t *min, int32_t type, const uint8_t *block
         return twice(a & 0x3f3f3f3f, (c & 0x0f0f0f0f) | (a >> 2 & 0x30303030));
     }
     case T_Q6_K: return vld1q_s8((const int8_t *)block + offsetof(block_q6_k, sc));
+    case T_BYTES_K: return vld1q_s8((const int8_t *)block + offsetof(block_bytes_k, sc));
     default: {
         uint16_t high;
         memcpy(&high, block + offsetof(block_iq4_xs, sch), 2);

@@ -46,7 +46,7 @@ INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HA
         }
     }
     for (int32_t b = 0; b < n_block; b++) {
-        _mm512_storeu_ps(p->d[b], _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)d[b])));
+        _mm512_storeu_ps(p->d[b], scales_of_32(type, _mm256_loadu_si256((const __m256i *)d[b])));
         if (has_min(type))
             _mm512_storeu_ps(p->m[b], _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)m[b])));
     }

@@ -82,7 +82,7 @@ INLINE void unpack_half(half_panel *p, int32_t type, const uint8_t *const row[HA
             _mm_prefetch((const char *)row[r] + next + 64 * i, _MM_HINT_T1);
         unpack_row(p, r, type, row[r] + at);
     }
-    _mm512_storeu_ps(p->d, halves_of(row, at + at_d(type)));
+    _mm512_storeu_ps(p->d, scales_of_256(type, row, at));
     if (has_min(type))
         _mm512_storeu_ps(p->m, halves_of(row, at + at_d(type) + 2));
 }

@@ -324,6 +324,9 @@ static void attention_avx2(const void *arg, int64_t begin, int64_t end, int32_t 
     attend_items(arg, begin, end, thread);
 }
 
+/* avx2_decode.c */
+void decode_avx2(void *y, int32_t type, const uint8_t *x, int64_t n_block);
+
 const isa isa_avx2 = {
     "avx2",
     128,
@@ -343,6 +346,7 @@ const isa isa_avx2 = {
     AVX2_KC,
     AVX2_MIN_TOKENS,
     1,
+    decode_avx2,
 };
 const isa isa_avx_vnni = {
     /* quantised products are its own */
@@ -364,5 +368,6 @@ const isa isa_avx_vnni = {
     AVX2_KC,
     AVX2_MIN_TOKENS,
     1,
+    decode_avx2,
 };
 #endif

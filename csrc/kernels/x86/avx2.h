@@ -162,13 +162,30 @@ INLINE __m256i first_lanes(int64_t n)
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* d of 8 rows; at: its byte in each of them. */
-INLINE __m256 halves_of(const uint8_t *const row[ROWS], int64_t at)
+/* 16 bits of 8 rows; at: their byte in each of them. */
+INLINE __m128i words_at(const uint8_t *const row[ROWS], int64_t at)
 {
     uint16_t d[ROWS];
     for (int r = 0; r < ROWS; r++)
         memcpy(&d[r], row[r] + at, 2);
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)d));
+    return _mm_loadu_si128((const __m128i *)d);
+}
+
+/* Those that are halves. */
+INLINE __m256 halves_of(const uint8_t *const row[ROWS], int64_t at)
+{
+    return _mm256_cvtph_ps(words_at(row, at));
+}
+
+/* d of blocks of 256 of 8 rows; at: the byte of the blocks. */
+INLINE __m256 scales_of_256(int32_t type, const uint8_t *const row[ROWS], int64_t at)
+{
+    float d[ROWS];
+    if (type != T_BYTES_K)
+        return halves_of(row, at + at_d(type));
+    for (int r = 0; r < ROWS; r++)
+        memcpy(&d[r], row[r] + at + at_d(type), 4);
+    return _mm256_loadu_ps(d);
 }
 
 /* 8 x 8 words of 32 bits: row r word g -> row g word r. */
@@ -190,11 +207,24 @@ INLINE void transpose(__m256i out[8], const __m256i in[8])
     }
 }
 
-/* What the nibbles of IQ4_NL and IQ4_XS stand for. */
-INLINE __m256i iq4_of(__m256i index)
+/* What the nibbles of IQ4_NL, IQ4_XS and MXFP4 stand for. */
+INLINE __m256i values_of(int32_t type, __m256i index)
 {
+    const int8_t *const values = type == T_MXFP4 ? fp4_value : iq4_value;
     return _mm256_shuffle_epi8(
-        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)iq4_value)), index);
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)values)), index);
+}
+
+/* d of 8 blocks of 32 that begin with these halves; MXFP4: scale_of_e8m0 of their first bytes. */
+INLINE __m256 scales_of_32(int32_t type, __m128i halves)
+{
+    if (type != T_MXFP4)
+        return _mm256_cvtph_ps(halves);
+    const __m256i e = _mm256_and_si256(_mm256_cvtepu16_epi32(halves), _mm256_set1_epi32(255)),
+                  normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23),
+                  tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    return _mm256_castsi256_ps(
+        _mm256_blendv_epi8(tiny, normal, _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1))));
 }
 
 /* ---- products of bytes ---------------------------------------------------------------------- */
@@ -258,11 +288,13 @@ INLINE __m256i scale_of_rows(int32_t type, __m256i two, int g)
 
 #else
 /* How many sums of two products stay in 16 bits together: 2 * |w| * 127 each, |w| at most 128
- * (Q8_0), 127 (IQ4), 63 (Q6_K), 31 (Q5_0, Q5_1, Q5_K), 15 (Q4_0, Q4_1, Q4_K) or less. */
+ * (Q8_0), 127 (IQ4), 126 (BYTES_K), 63 (Q6_K), 31 (Q5_0, Q5_1, Q5_K), 15 (Q4_0, Q4_1, Q4_K) or
+ * less. */
 INLINE int pairs_in_16(int32_t type)
 {
     switch (bits_of(type)) {
-    case 8: return 1;
+    case 8:
+    case 7: return 1;
     case 6: return 2;
     case 5: return 4;
     default: return 8;

@@ -57,7 +57,10 @@ INLINE __m256i natural_32(int32_t type, const uint8_t *block, int k)
             bits_at(block + offsetof(block_q6_k, q) + k / 4 * 64 + k % 2 * 32, -(k % 4 / 2 * 4),
                     15),
             bits_at(block + offsetof(block_q6_k, h) + k / 4 * 32, 4 - k % 4 * 2, 48));
-    default: return iq4_of(nibbles(block + offsetof(block_iq4_xs, q) + k * 16));
+    case T_BYTES_K:
+        return _mm256_add_epi8(_mm256_loadu_si256((const __m256i *)(block + ELEMENTS * k)),
+                               _mm256_set1_epi8((char)offset_of(type)));
+    default: return values_of(type, nibbles(block + offsetof(block_iq4_xs, q) + k * 16));
     }
 }
 
@@ -117,7 +120,7 @@ INLINE void unpack_block(panel *p, int32_t b, int32_t type, const uint8_t *const
     transpose(two, scale);
     for (int g = 0; g < N_GROUP; g++)
         p->scale[b][g] = scale_of_rows(type, two[g / 2], g);
-    p->d[b] = halves_of(row, at + at_d(type));
+    p->d[b] = scales_of_256(type, row, at);
     p->m[b] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm256_setzero_ps();
 }
 
@@ -258,9 +261,9 @@ INLINE __m256i row_block(__m256i *msum, int32_t type, const uint8_t *block, cons
                       xs = _mm256_loadu_si256((const __m256i *)(x + k * ELEMENTS));
 #ifdef WITH_VNNI
         /* a sum of 4 products, 4 * 63 * 127 at most, fits in 16 bits: the word's other half is
-         * multiplied by 0
+         * multiplied by 0; not of BYTES_K, 4 * 126 * 127
          * */
-        if (!is_signed(type)) {
+        if (!is_signed(type) && type != T_BYTES_K) {
             const __m256i sc =
                 _mm256_shuffle_epi8(scale, _mm256_set1_epi32((int32_t)0x80800100u + 0x0202 * k));
             total[k % 2] =
@@ -304,8 +307,8 @@ INLINE void rows_token(const matmul_args *a, int64_t begin, int64_t end, int n_s
                     }
             for (int64_t b = 0; b < n; b++) {
                 const __m256 d = _mm256_set1_ps(a->d[b0 + b]);
-                const int64_t at = (b0 + b) * bytes + at_d(type);
-                sum = _mm256_fmadd_ps(_mm256_mul_ps(halves_of(g.w, at), d),
+                const int64_t block = (b0 + b) * bytes, at = block + at_d(type);
+                sum = _mm256_fmadd_ps(_mm256_mul_ps(scales_of_256(type, g.w, block), d),
                                       _mm256_cvtepi32_ps(fold(total[b])), sum);
                 if (has_min(type))
                     sum = _mm256_fnmadd_ps(_mm256_mul_ps(halves_of(g.w, at + 2), d),

@@ -54,7 +54,8 @@ INLINE __m256i weights_of(int32_t type, const uint8_t *x)
         return _mm256_or_si256(nibbles(x + offsetof(block_q5_1, q)),
                                fifth_bits(x + offsetof(block_q5_1, h)));
     case T_IQ4_NL:
-        return _mm256_add_epi8(iq4_of(nibbles(x + offsetof(block_iq4_nl, q))),
+    case T_MXFP4:
+        return _mm256_add_epi8(values_of(type, nibbles(x + bytes_of_block(type) - BLOCK / 2)),
                                _mm256_set1_epi8((char)offset));
     default:
         return _mm256_add_epi8(_mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q))),
@@ -100,7 +101,8 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS],
             w[r] = weights_of(type, row[r] + at);
         }
         transpose(p->w[b], w);
-        p->d[b] = halves_of(row, at); /* all blocks begin with d, then m */
+        /* all blocks begin with d, then m */
+        p->d[b] = scales_of_32(type, words_at(row, at));
         p->m[b] =
             has_min(type) ? halves_of(row, at + offsetof(block_q4_1, m)) : _mm256_setzero_ps();
     }

@@ -67,8 +67,8 @@ INLINE __m256i two_halves(int32_t type, const uint8_t *block, int h)
     const int32_t bytes = bytes_of_block(type);
     const __m256i q = two_blocks(block + bytes - HALF, bytes),
                   n = _mm256_and_si256(h ? _mm256_srli_epi16(q, 4) : q, _mm256_set1_epi8(15));
-    if (type == T_IQ4_NL)
-        return _mm256_add_epi8(iq4_of(n), _mm256_set1_epi8((char)offset_of(type)));
+    if (is_indices(type))
+        return _mm256_add_epi8(values_of(type, n), _mm256_set1_epi8((char)offset_of(type)));
     return type == T_Q5_0 || type == T_Q5_1 ? _mm256_or_si256(n, two_fifths(type, block, h)) : n;
 }
 
@@ -160,7 +160,7 @@ INLINE void row_blocks(workspace *r, int i, const uint8_t *w, const uint8_t *aft
 INLINE void scales_of(__m256 *d, __m256 *m, const workspace *r, int64_t u, int64_t b, int32_t type)
 {
     if (!has_min(type)) {
-        *d = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)r->d[u][b]));
+        *d = scales_of_32(type, _mm_loadu_si128((const __m128i *)r->d[u][b]));
         return;
     }
     const __m256i dm = _mm256_loadu_si256((const __m256i *)r->dm[u][b]);

@@ -114,6 +114,9 @@ static void quantize_k_avx512(const void *arg, int64_t begin, int64_t end, int32
     }
 }
 
+/* avx512_decode.c */
+void decode_avx512(void *y, int32_t type, const uint8_t *x, int64_t n_block);
+
 const isa isa_avx512 = {
     "avx512",
     128,
@@ -133,6 +136,7 @@ const isa isa_avx512 = {
     AVX512_KC,
     AVX512_MIN_TOKENS,
     1,
+    decode_avx512,
 };
 const isa isa_amx = {
     /* products of many tokens are its own */
@@ -154,5 +158,6 @@ const isa isa_amx = {
     AVX512_KC,
     AVX512_MIN_TOKENS,
     1,
+    decode_avx512,
 };
 #endif

@@ -149,6 +149,27 @@ INLINE __m128i iq4_unsigned(void)
     return _mm_xor_si128(_mm_loadu_si128((const __m128i *)iq4_value), _mm_set1_epi8(-128));
 }
 
+/* What the indices of a type of TYPES_32_INDICES stand for, plus zero_of(type). */
+INLINE __m128i values_of(int32_t type)
+{
+    if (type == T_IQ4_NL)
+        return iq4_unsigned();
+    return _mm_add_epi8(_mm_loadu_si128((const __m128i *)fp4_value),
+                        _mm_set1_epi8((char)zero_of(type)));
+}
+
+/* d of 16 blocks of 32 that begin with these halves; MXFP4: scale_of_e8m0 of their first bytes. */
+INLINE __m512 scales_of_32(int32_t type, __m256i halves)
+{
+    if (type != T_MXFP4)
+        return _mm512_cvtph_ps(halves);
+    const __m512i one = _mm512_set1_epi32(1),
+                  e = _mm512_and_si512(_mm512_cvtepu16_epi32(halves), _mm512_set1_epi32(255)),
+                  normal = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, _mm512_cmple_epi32_mask(e, one),
+                                                      _mm512_set1_epi32(0x200000), e));
+}
+
 /* 4 x 4 words of 32 bits within each 128 bits. */
 INLINE void transpose_4(__m512i out[4], const __m512i in[4])
 {

@@ -170,7 +170,7 @@ INLINE void unpack_half(panel *p, int32_t b, int h, int32_t type, const uint8_t 
         unpack_pairs(p, b, h, type, LARGE);
     if (type == T_Q4_K)
         unpack_pairs(p, b, h, type, SMALL);
-    p->d[b][h] = halves_of(row, at + at_d(type));
+    p->d[b][h] = scales_of_256(type, row, at);
     p->m[b][h] = has_min(type) ? halves_of(row, at + at_d(type) + 2) : _mm512_setzero_ps();
 }
 

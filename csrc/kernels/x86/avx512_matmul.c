@@ -55,7 +55,7 @@ INLINE void unpack(panel *p, int32_t type, const uint8_t *const row[ROWS], int32
     }
     for (int32_t b = 0; b < n_block; b++)
         for (int h = 0; h < 2; h++) {
-            p->d[b][h] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)&d[b][h * HALF]));
+            p->d[b][h] = scales_of_32(type, _mm256_loadu_si256((const __m256i *)&d[b][h * HALF]));
             if (has_min(type))
                 p->m[b][h] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)&m[b][h * HALF]));
         }

@@ -22,7 +22,10 @@ typedef struct {
         } of_32[KC_UNITS];
         struct {
             __m512i isum[HALF], msum[HALF / 2]; /* lanes of a row each; of rows 2 i, 2 i + 1 */
-            uint16_t d[HALF], m[HALF];
+            union {
+                struct { uint16_t d[HALF], m[HALF]; };
+                float f[HALF]; /* d of BYTES_K */
+            };
         } of_256[KC_UNITS];
         struct { /* Q4_K, Q5_K */
             struct {
@@ -40,7 +43,7 @@ INLINE int is_packed(int32_t type) { return is_small(type) || type == T_IQ4_XS; 
 INLINE int has_fifths(int32_t type)
 {
 #define ROW(number, NAME, name, bits, ...) || (bits == 5 && type == T_##NAME)
-    return 0 TYPES_32(ROW);
+    return 0 TYPES_32_BITS(ROW);
 #undef ROW
 }
 

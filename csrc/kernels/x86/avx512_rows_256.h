@@ -233,7 +233,10 @@ INLINE __m512i block_256(__m256i *msum, int32_t type, const uint8_t *block, cons
         const __m512i group =
             _mm512_add_epi32(_mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0),
                              _mm512_set1_epi32(4 * k));
-        total = _mm512_dpwssd_epi32(total, isum, _mm512_permutexvar_epi32(group, low));
+        if (type == T_BYTES_K) /* up to 4 * 126 * 127 */
+            total = plus(total, _mm512_mullo_epi32(isum, _mm512_permutexvar_epi32(group, scale)));
+        else
+            total = _mm512_dpwssd_epi32(total, isum, _mm512_permutexvar_epi32(group, low));
     }
     return total;
 }
@@ -246,7 +249,10 @@ INLINE void unit_of_256(workspace *r, int i, const matmul_args *a, const uint8_t
     const __m256i sums = _mm256_loadu_si256((const __m256i *)(a->sums + at * N_GROUP));
     r->of_256[u].isum[i] = is_packed(type) ? packed_block(&msum, type, w, r->x[u], sums)
                                            : block_256(&msum, type, w, r->x[u], sums);
-    memcpy(&r->of_256[u].d[i], w + at_d(type), 2);
+    if (type == T_BYTES_K)
+        memcpy(&r->of_256[u].f[i], w + at_d(type), 4);
+    else
+        memcpy(&r->of_256[u].d[i], w + at_d(type), 2);
     if (has_min(type)) {
         _mm256_store_si256((__m256i *)&r->of_256[u].msum[i / 2] + i % 2, msum);
         memcpy(&r->of_256[u].m[i], w + at_d(type) + 2, 2);
@@ -258,7 +264,9 @@ INLINE __m512 add_256(__m512 sum, const workspace *r, const matmul_args *a, int6
 {
     for (int64_t u = 0; u < n; u++) {
         const __m512 x = _mm512_set1_ps(a->d[at + u]),
-                     d = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)r->of_256[u].d));
+                     d = type == T_BYTES_K
+            ? _mm512_loadu_ps(r->of_256[u].f)
+            : _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)r->of_256[u].d));
         const __m512i isum = fold_16(r->of_256[u].isum, plus),
                       exact = is_small(type) ? _mm512_srai_epi32(isum, 2) : isum;
         sum = _mm512_fmadd_ps(_mm512_mul_ps(d, x), _mm512_cvtepi32_ps(exact), sum);

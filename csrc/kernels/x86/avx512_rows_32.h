@@ -9,6 +9,8 @@ INLINE __m512i four_nibbles(int32_t type, const uint8_t *block)
 {
     const int32_t bytes = bytes_of_block(type), at_q = bytes - HALF, from = 4 * bytes - 64;
     uint16_t at[32] = {0};
+    if (bytes % 2) /* no words */
+        return four_blocks(block + at_q, bytes);
     for (int i = 8; i < 32; i++)
         at[i] = (uint16_t)((i / 8 * bytes + at_q - from) / 2 + i % 8);
     const __m512i first = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(block + at_q)));
@@ -22,8 +24,8 @@ INLINE __m512i weights_64(int32_t type, const uint8_t *unit, int k, uint64_t fif
 {
     const __m512i q = four_nibbles(type, unit + k / 2 * 4 * bytes_of_block(type)),
                   n = low_bits(k % 2 ? _mm512_srli_epi16(q, 4) : q, 15);
-    if (type == T_IQ4_NL)
-        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_unsigned()), n);
+    if (is_indices(type))
+        return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values_of(type)), n);
     return has_fifths(type) ? _mm512_mask_add_epi8(n, fifths, n, _mm512_set1_epi8(16)) : n;
 }
 
@@ -94,8 +96,14 @@ INLINE int32_t byte_of_word(int32_t type, int i)
  * more. */
 INLINE __m512i unit_words(int32_t type, const uint8_t *unit)
 {
-    const int32_t size = BLOCKS * bytes_of_block(type);
+    const int32_t bytes = bytes_of_block(type), size = BLOCKS * bytes;
     __m512i v = _mm512_setzero_si512();
+    if (bytes % 2) { /* MXFP4: the blocks' first bytes */
+        uint64_t d[2] = {0};
+        for (int b = 0; b < BLOCKS; b++)
+            d[b / 4] |= (uint64_t)unit[b * bytes] << b % 4 * 16;
+        return _mm512_zextsi128_si512(_mm_set_epi64x((int64_t)d[1], (int64_t)d[0]));
+    }
     for (int32_t from = 0; from < size; from += 64) {
         /* nothing is read beyond the unit */
         const int32_t begin = from < size - 64 ? from : size - 64;
@@ -201,7 +209,7 @@ INLINE __m512 add_32(__m512 sum, const workspace *r, const matmul_args *a, int64
         fold_scales(d, m, r->of_32[u].d[0], type);
         for (int b = 0; b < BLOCKS && u * BLOCKS + b < n; b++) {
             const __m512 scale =
-                _mm512_mul_ps(_mm512_cvtph_ps(d[b]), _mm512_set1_ps(a->d[at + u * BLOCKS + b]));
+                _mm512_mul_ps(scales_of_32(type, d[b]), _mm512_set1_ps(a->d[at + u * BLOCKS + b]));
             sum = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(isum[b]), sum);
             if (has_min(type))
                 sum = _mm512_fmadd_ps(_mm512_cvtph_ps(m[b]),

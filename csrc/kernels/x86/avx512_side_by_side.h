@@ -72,7 +72,7 @@ INLINE void load_scales(row_scales *s, int64_t to, const rows_16 *w, int64_t at,
 INLINE void scales_of(__m512 *d, __m512 *m, const row_scales *s, int64_t b, int32_t type)
 {
     if (!has_min(type)) {
-        *d = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)s->d[b]));
+        *d = scales_of_32(type, _mm256_loadu_si256((const __m256i *)s->d[b]));
         return;
     }
     const __m512 low = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)s->dm[b]));
@@ -131,9 +131,9 @@ INLINE __m512i nibble_sums(const rows_16 *w, const int8_t *x, int32_t type)
     for (int i = 0; i < 4; i++) { /* a quarter a row: 4 sums of 8 products */
         const __m512i q = four_rows(w, i, at_q);
         __m512i low = low_bits(q, 15), high = low_bits(_mm512_srli_epi16(q, 4), 15);
-        if (type == T_IQ4_NL) {
-            low = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_unsigned()), low);
-            high = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_unsigned()), high);
+        if (is_indices(type)) {
+            low = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values_of(type)), low);
+            high = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values_of(type)), high);
         }
         if (has_fifths(type)) {
             low =
@@ -149,7 +149,7 @@ INLINE __m512i nibble_sums(const rows_16 *w, const int8_t *x, int32_t type)
     /* 8 * 31 * 127 < 2^15 */
     const __m512i a = add_neighbours_16(v[0], v[1]), b = add_neighbours_16(v[2], v[3]);
     /* 16 * 15 * 127 < 2^15 */
-    return has_fifths(type) ? add_neighbours(a, b) : add_neighbours_16(a, b);
+    return bits_of(type) == 5 ? add_neighbours(a, b) : add_neighbours_16(a, b);
 }
 
 /* The same in bytes. */

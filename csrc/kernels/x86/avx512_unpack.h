@@ -32,8 +32,9 @@ INLINE __m256i block_bytes_of(int32_t type, const uint8_t *x)
     case T_Q5_1:
         return fifth_bits(nibbles(x + offsetof(block_q5_1, q)), x + offsetof(block_q5_1, h));
     case T_IQ4_NL:
-        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(iq4_unsigned()),
-                                   nibbles(x + offsetof(block_iq4_nl, q)));
+    case T_MXFP4:
+        return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values_of(type)),
+                                   nibbles(x + bytes_of_block(type) - HALF));
     default: return _mm256_loadu_si256((const __m256i *)(x + offsetof(block_q8_0, q)));
     }
 }
@@ -115,6 +116,9 @@ INLINE __m512i natural_64(int32_t type, const uint8_t *block, int k)
         return low_bits(_mm512_srlv_epi64(twice(block + offsetof(block_q2_k, q) + k / 2 * 32),
                                           counts(k % 2 * 4, k % 2 * 4 + 2)),
                         3);
+    if (type == T_BYTES_K)
+        return _mm512_add_epi8(_mm512_loadu_si512(block + ELEMENTS * k),
+                               _mm512_set1_epi8((char)offset_of(type)));
     /* IQ4_XS: two blocks of 16 bytes, the low halves of each first */
     const __m512i pair =
         _mm512_permutexvar_epi64(_mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0),
@@ -124,13 +128,24 @@ INLINE __m512i natural_64(int32_t type, const uint8_t *block, int k)
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_unsigned()), index);
 }
 
-/* d of 16 rows; at: byte of the block. */
+/* Halves of 16 rows; at: their byte. */
 INLINE __m512 halves_of(const uint8_t *const row[HALF], int64_t at)
 {
     uint16_t d[HALF];
     for (int r = 0; r < HALF; r++)
         memcpy(&d[r], row[r] + at, 2);
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)d));
+}
+
+/* d of blocks of 256 of 16 rows; at: the byte of the blocks. */
+INLINE __m512 scales_of_256(int32_t type, const uint8_t *const row[HALF], int64_t at)
+{
+    float d[HALF];
+    if (type != T_BYTES_K)
+        return halves_of(row, at + at_d(type));
+    for (int r = 0; r < HALF; r++)
+        memcpy(&d[r], row[r] + at + at_d(type), 4);
+    return _mm512_loadu_ps(d);
 }
 
 /* out[k] = bytes 4 k ... 4 k + 3 of each of 16 rows of 16 bytes. */

@@ -42,6 +42,8 @@ INLINE __m128i group_scales(__m128i *min, int32_t type, const uint8_t *block)
         *min = _mm_unpackhi_epi8(both, both);
         return _mm_unpacklo_epi8(both, both);
     }
+    if (type == T_BYTES_K)
+        return *min = _mm_loadu_si128((const __m128i *)(block + offsetof(block_bytes_k, sc)));
     if (type == T_Q6_K)
         return *min = _mm_loadu_si128((const __m128i *)(block + offsetof(block_q6_k, sc)));
     if (type == T_Q2_K) {

@@ -1,6 +1,6 @@
 """Models of random weights: a shape and a type, written once to a folder, named by their content.
 
-The bytes of a block are random, except for the f16 scales. These give a row of n weights a standard
+The bytes of a block are random, except for its scale. Scales give a row of n weights a standard
 deviation of 1 / sqrt(n), so activations stay near 1. The output of such a model is meaningless, but
 it reads and computes as much as a real model of its shape. The bytes are the same on every machine;
 only the standard library is needed.
@@ -9,6 +9,7 @@ only the standard library is needed.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import struct
@@ -77,6 +78,34 @@ def type_of(
     return mixes.type_of(kind, tensor, dims, shape.n_layer, shape.tied)
 
 
+def _mxfp4(blocks, d, factors, n):
+    """Write 2^(e - 128) of `n` blocks: powers of two beside `d`, whose mean square is d's."""
+    exponent = math.floor(math.log2(d))
+    above = ((d / 2.0**exponent) ** 2 - 1) / 3
+    of = bytes(128 + exponent + (2 * (f - 0.75) < above) for f in factors)
+    blocks[::17] = (of * -(-n // len(of)))[:n]
+
+
+def _nvfp4(blocks, d, factors, n):
+    """Write the four scales in E4M3 of `n` blocks around `d`; it counts them twice."""
+    known = [(e % 8 / 8 + (e > 7)) * 2.0 ** (max(e // 8, 1) - 8) for e in range(0x7F)]
+    of = bytes(min(range(0x7F), key=lambda e: abs(known[e] - f * d)) for f in factors)
+    for at in range(4):
+        blocks[at::36] = (of * -(-n // len(of)))[:n]
+
+
+def _iq1_m(blocks, d, factors, n):
+    """Write f16 around `d` to `n` blocks: 4 bits above the scales in each of 4 words."""
+    halves = [int.from_bytes(struct.pack("<e", f * d), "little") for f in factors]
+    for i in range(n):
+        for j in range(4):
+            at = 56 * i + 49 + 2 * j
+            blocks[at] = blocks[at] & 15 | (halves[i % len(halves)] >> 4 * j & 15) << 4
+
+
+OTHER_SCALES = {"MXFP4": _mxfp4, "NVFP4": _nvfp4, "IQ1_M": _iq1_m}  # than f16
+
+
 class Weights:
     """Random rows of one type, as bytes of a GGUF file."""
 
@@ -99,6 +128,8 @@ class Weights:
     def _scaled(self, d, n):
         """The first `n` blocks with scales around `d`."""
         blocks = bytearray(self._random[: n * self.block_bytes])
+        if self.name in OTHER_SCALES:
+            OTHER_SCALES[self.name](blocks, d, self._factor, n)
         for at, size in scales(self.type).items():
             halves = struct.pack(
                 f"<{len(self._factor)}e", *[f * d * size for f in self._factor]

@@ -19,6 +19,20 @@ DIMS = {n: struct.Struct(f"<{n}Q") for n in (1, 2, 3, 4)}
 MIN_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # of an entry
 MAX_NAME_BYTES = 64
 MAX_DIM, MAX_BYTES = 1 << 40, 1 << 63
+# Type numbers of GGML that are in no file: why, and their names
+NOT_IN_FILES = {
+    "was withdrawn": {
+        4: "Q4_2",
+        5: "Q4_3",
+        31: "Q4_0_4_4",
+        32: "Q4_0_4_8",
+        33: "Q4_0_8_8",
+        36: "IQ4_NL_4_4",
+        37: "IQ4_NL_4_8",
+        38: "IQ4_NL_8_8",
+    },
+    "is a format of activations": {9: "Q8_1", 15: "Q8_K"},
+}
 
 
 class Tensor:
@@ -96,9 +110,7 @@ def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> 
             raise part.data_error(f"{label}: dimension {d} is not 1 to 2^40")
     row_bytes = lib.type_row_bytes(kind, shape[0]) if kind < 1 << 31 else 0
     if row_bytes == 0:
-        raise unsupported_error(
-            part.path, f"{label}: type number {kind} is not known to this build"
-        )
+        raise unsupported_error(part.path, f"{label}: type number {kind}{_why_not(kind)}")
     if row_bytes < 0:
         raise part.data_error(
             f"{label}: row of {shape[0]} is not a multiple of the {type_name(kind)} block, "
@@ -109,6 +121,13 @@ def parse(cursor: "Cursor", i: int, part: "Part", others: dict[str, Tensor]) -> 
     if tensor.n_elements >= MAX_BYTES or tensor.n_bytes >= MAX_BYTES:
         raise part.data_error(f"{label}: dimensions {shape} are more than 2^63 bytes")
     return tensor
+
+
+def _why_not(kind):
+    for why, names in NOT_IN_FILES.items():
+        if kind in names:
+            return f", {names[kind]}, {why}"
+    return " is not known to this build"
 
 
 def place(tensors: "Iterable[Tensor]", part: "Part", alignment: int) -> None:

@@ -24,9 +24,9 @@ class Matrix:
         self, name: str, type: int, p: Any, n_in: int, n_out: int, fast: bool = False
     ) -> None:
         self.name, self.type, self.p, self.n_in, self.n_out = name, type, p, n_in, n_out
-        # weights per scale: its products use int8 activations in blocks of this size; 1: f32
-        self.block = lib.type_block(type)
-        self.in_terms = fast and self.block == 1  # as sums of bf16
+        # its products use int8 activations in blocks of this size; 1: f32
+        self.block = lib.type_facts(type).activations
+        self.in_terms = fast and lib.type_block(type) == 1  # as sums of bf16
 
     def rows(self, name: str, begin: int, n_out: int) -> Matrix:
         """Return rows `begin` to begin + n_out - 1 as a Matrix of another role."""

@@ -38,6 +38,9 @@ SHORT = {
     "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
     "IQ4_XS": "IQ4_NL",
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"), "IQ4_NL"),
+    "TQ1_0": "Q4_0",
+    "TQ2_0": "Q4_0",
 }
 FILE_TYPES = {  # general.file_type
     "F32": 0,
@@ -56,9 +59,20 @@ FILE_TYPES = {  # general.file_type
     "Q5_K": 16,
     "Q5_K_M": 17,
     "Q6_K": 18,
+    "IQ2_XXS": 19,
+    "IQ2_XS": 20,
+    "IQ3_XXS": 23,
+    "IQ1_S": 24,
     "IQ4_NL": 25,
+    "IQ3_S": 26,
+    "IQ2_S": 28,
     "IQ4_XS": 30,
+    "IQ1_M": 31,
     "BF16": 32,
+    "TQ1_0": 36,
+    "TQ2_0": 37,
+    "MXFP4": 38,
+    "NVFP4": 39,
 }
 STAYS = (
     "_norm.",
