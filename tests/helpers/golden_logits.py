@@ -1,6 +1,6 @@
 """Make tests/golden/logits/*.f32 with Hugging Face transformers in f32, or compare with them.
 
-    python3 tests/helpers/golden_logits.py              write the golden files of every case
+    python3 tests/helpers/golden_logits.py [NAME...]    write the golden files of every case
     python3 tests/helpers/golden_logits.py --check      exit 1 if fresh logits differ from the files
                                                         by more
                                                 than TOLERANCE
@@ -36,8 +36,14 @@ from transformers import (
     Gemma3TextConfig,
     GemmaConfig,
     GemmaForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Ministral3Config,
+    Ministral3ForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Olmo2Config,
@@ -48,6 +54,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 TOLERANCE = 1e-5  # of the largest absolute logit of the case
@@ -64,6 +72,9 @@ SANDWICH = {
 BLOCK_NAMES = {
     "llama": PRE_NORM,
     "gemma": PRE_NORM,
+    "granite": PRE_NORM,
+    "mistral3": PRE_NORM,
+    "smollm3": PRE_NORM,
     "qwen2": PRE_NORM,
     "qwen3": PRE_NORM | HEAD_NORMS,
     "phi3": PRE_NORM | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
@@ -75,6 +86,7 @@ BLOCK_NAMES = {
     "gemma2": SANDWICH,
     "gemma3": SANDWICH | HEAD_NORMS,
 }
+NEIGHBOURS = ("llama", "smollm3", "granite", "mistral3")  # whose attn_q and attn_k are permuted
 MATRIX_NAMES = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -115,7 +127,7 @@ def checkpoint(metadata, tensors):
         *block, kind, suffix = name.split(".")
         if kind.startswith("rope_"):
             continue
-        if arch == "llama" and kind in heads:
+        if arch in NEIGHBOURS and kind in heads:
             t = halves(t, heads[kind])
         if arch.startswith("gemma") and kind.endswith("norm"):
             t = t - 1  # exact for weights of 0.5 to 2
@@ -202,12 +214,40 @@ def settings(metadata, tensors, scaling):
                 "rope.scaling.original_context_length", get("context_length")
             ),
         )
-    if arch in ("olmo2", "qwen2", "qwen3", "gemma"):
+    if arch == "granite":
+        numbers = dict(
+            logits_scaling=get("logit_scale"),
+            residual_multiplier=get("residual_scale", 1.0),
+            embedding_multiplier=get("embedding_scale", 1.0),
+            attention_multiplier=get("attention.scale", head_dim**-0.5),
+        )
+        if get("rope.scaling.finetuned", True):
+            return GraniteForCausalLM, GraniteConfig(**common, **numbers)
+        return GraniteMoeHybridForCausalLM, GraniteMoeHybridConfig(
+            **common,
+            **numbers,
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            shared_intermediate_size=common["intermediate_size"],
+            position_embedding_type=None,
+            mamba_n_heads=1,  # of no layer
+            layer_types=["attention"] * get("block_count"),
+        )
+    if arch == "mistral3":
+        if rope["rope_type"] == "yarn":
+            multiplier = get("rope.scaling.yarn_log_multiplier", 0.0)
+            rope.update(mscale=1.0 if multiplier else 0.0, mscale_all_dim=multiplier)
+        else:
+            rope["original_max_position_embeddings"] = get("context_length")
+        rope["llama_4_scaling_beta"] = get("attention.temperature_scale", 0.0)
+        return Ministral3ForCausalLM, Ministral3Config(**common)
+    if arch in ("olmo2", "qwen2", "qwen3", "gemma", "smollm3"):
         kind, config = {
             "olmo2": (Olmo2ForCausalLM, Olmo2Config),
             "qwen2": (Qwen2ForCausalLM, Qwen2Config),
             "qwen3": (Qwen3ForCausalLM, Qwen3Config),
             "gemma": (GemmaForCausalLM, GemmaConfig),
+            "smollm3": (SmolLM3ForCausalLM, SmolLM3Config),
         }[arch]
         return kind, config(**common)
     caps = {
@@ -241,6 +281,12 @@ def model(metadata, tensors, scaling=None):
     """A transformers model in f32 with every parameter taken from the file."""
     parameters = checkpoint(metadata, tensors)
     kind, config = settings(metadata, tensors, scaling)
+    if kind is GraniteMoeHybridForCausalLM:  # names, and gate and up in one
+        for i in range(config.num_hidden_layers):
+            old, new = f"model.layers.{i}.mlp.", f"model.layers.{i}.shared_mlp."
+            gate, up = (parameters.pop(f"{old}{x}_proj.weight") for x in ("gate", "up"))
+            parameters[f"{new}input_linear.weight"] = torch.cat([gate, up])
+            parameters[f"{new}output_linear.weight"] = parameters.pop(f"{old}down_proj.weight")
     config.tie_word_embeddings = "lm_head.weight" not in parameters
     net = kind(config).to(torch.float32).eval()
     own = dict(net.named_parameters())
@@ -275,11 +321,21 @@ def variants(metadata, scaling):
         "rope.scaling.yarn_beta_fast": 0.3,
         "rope.scaling.yarn_attn_factor": 1.3,
         "rope.scaling.attn_factor": 1.3,
+        "rope.scaling.yarn_log_multiplier": 2.0,
+        "attention.temperature_scale": 1.5,
+        "logit_scale": 1.1,
+        "residual_scale": 1.1,
+        "embedding_scale": 1.1,
+        "attention.scale": 1.1,
     }
+    if not metadata.get(f"{arch}.rope.scaling.finetuned", True):
+        del changes["rope.freq_base"]
+        yield "rope", {**metadata, f"{arch}.rope.scaling.finetuned": True}, scaling
     for key, factor in changes.items():
         if f"{arch}.{key}" in metadata:
             yield key, {**metadata, f"{arch}.{key}": metadata[f"{arch}.{key}"] * factor}, scaling
-    if metadata.get(f"{arch}.attention.sliding_window"):
+    window = metadata.get(f"{arch}.attention.sliding_window", 0)
+    if 0 < window < metadata[f"{arch}.context_length"]:
         key = f"{arch}.attention.sliding_window"
         yield "attention.sliding_window", {**metadata, key: metadata[key] + 1}, scaling
     key = f"{arch}.rope.scaling.original_context_length"
@@ -334,9 +390,11 @@ def golden(name, case):
     return torch.tensor([row.tolist() for row in golden_cases.expected(name, case)])
 
 
-def write_all():
+def write_all(names):
     with tempfile.TemporaryDirectory() as directory:
         for name, case in golden_cases.cases().items():
+            if names and name not in names:
+                continue
             rows = fresh(name, case, directory)
             try:
                 change = f"changed by {difference(rows, golden(name, case)):.1e}"
@@ -413,13 +471,14 @@ def main():
     parser = argparse.ArgumentParser(description="Make or compare the golden logits.")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     parser.add_argument("--real", metavar="DIR", help="check trained models instead")
+    parser.add_argument("names", nargs="*", help="cases to write (default: all)")
     a = parser.parse_args()
     torch.set_num_threads(1)
     if a.real:
         return 0 if check_real(a.real) else 1
     if a.check:
         return 0 if check_all() else 1
-    write_all()
+    write_all(a.names)
     return 0
 
 

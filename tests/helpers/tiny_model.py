@@ -1,6 +1,6 @@
 """Small GGUF models of pseudo-random weights, the same bytes on every machine.
 
-    python3 tests/helpers/tiny_model.py OUT.gguf [--arch llama|gemma|gemma2|gemma3|olmo2|phi3|qwen2|qwen3]
+    python3 tests/helpers/tiny_model.py OUT.gguf [--arch llama|gemma|...]
                                          [--type f32|f16|bf16|q8_0|q4_0|q4_1] [--seed N] [--vocab N]
 
 Only the standard library; no number depends on anything but random.Random(integer).random(), whose bits Python guarantees
@@ -26,6 +26,13 @@ llama.  Pairs are neighbours (2 i, 2 i + 1): the converter has permuted the rows
 qwen2, qwen3, phi3.  Llama's block, but pairs are (i, i + dimension_count / 2), rows as in the checkpoint. qwen2 has attn_q.bias, attn_k.bias
     and attn_v.bias, F32; qwen3 attn_q_norm and attn_k_norm, [key_length], on each head before rope. phi3 stores the rows of attn_q,
     attn_k and attn_v as one matrix attn_qkv, those of ffn_gate and ffn_up as one, ffn_up; its window is in every block.
+
+smollm3, granite, mistral3.  Llama's block, pairs and all. smollm3: no rope in blocks 3, 7, ... granite: x begins as
+    `embedding_scale` times the row, scores are scaled by `attention.scale`, what attention and feed-forward add is
+    multiplied by `residual_scale`, logits are divided by `logit_scale`; `rope.scaling.finetuned` false: no rope at all.
+    mistral3: after rope a query is multiplied by 1 + `attention.temperature_scale` ln(1 + floor(pos / n)), n
+    `rope.scaling.original_context_length`; with `rope.scaling.yarn_log_multiplier` m cosines and sines are multiplied
+    by (0.1 ln factor + 1) / (0.1 m ln factor + 1).
 
 olmo2.  As qwen3, but attn_q_norm and attn_k_norm are for all heads together, [head_count * key_length] and
     [head_count_kv * key_length]; there are no norms before: x += norm(attn_output(attention(x)), post_attention_norm);
@@ -118,6 +125,17 @@ DEFAULTS = {
     "phi3": {**LLAMA, "arch": "phi3", "n_rot": None},
     "qwen2": {**LLAMA, "arch": "qwen2", "rope_base": 1e6, "eps": 1e-6},
     "qwen3": {**LLAMA, "arch": "qwen3", "rope_base": 1e6, "eps": 1e-6, "head_dim": 48},
+    "smollm3": {**LLAMA, "arch": "smollm3", "rope_base": 2e6, "eps": 1e-6},
+    "granite": {
+        **LLAMA,
+        "arch": "granite",
+        "logit_scale": 8.0,
+        "residual_scale": 0.22,
+        "embedding_scale": 12.0,
+        "scale": 0.0156,
+        "rope": True,
+    },
+    "mistral3": {**LLAMA, "arch": "mistral3", "rope_base": 1e6, "head_dim": 48, "sharpening": 0.1},
 }
 FAMILY = {
     "gemma": "gemma3",
@@ -323,7 +341,18 @@ def metadata(c):
     }
     if arch in ("qwen2", "phi3", "olmo2"):  # their converters write no width of heads
         del numbers["attention.key_length"], numbers["attention.value_length"]
-    if arch in ("llama", "phi3"):
+    for name, key in (
+        ("logit_scale", "logit_scale"),
+        ("residual_scale", "residual_scale"),
+        ("embedding_scale", "embedding_scale"),
+        ("scale", "attention.scale"),
+        ("sharpening", "attention.temperature_scale"),
+    ):
+        if c.get(name):
+            numbers[key] = ("f32", c[name])
+    if not c.get("rope", True):
+        numbers["rope.scaling.finetuned"] = ("bool", False)
+    if arch in ("llama", "phi3", "smollm3", "granite", "mistral3"):
         numbers["rope.dimension_count"] = ("u32", n_rot(c))
     if c["window"] or arch == "phi3":
         numbers["attention.sliding_window"] = ("u32", c["window"])
@@ -372,6 +401,7 @@ def scaling_keys(c):
         "yarn_attn_factor": "f32",
         "yarn_beta_fast": "f32",
         "yarn_beta_slow": "f32",
+        "yarn_log_multiplier": "f32",
     }
     out = {
         f"rope.scaling.{key}": (kind, s[key])

@@ -95,6 +95,18 @@ OTHERS = {
         arch="phi3", n_rot=24, rope_scaling={"type": "longrope", "original_context_length": 64}
     ),
     "phi3-bf16": dict(arch="phi3", window=37),
+    "smollm3-q8_0": dict(arch="smollm3", n_layer=5),
+    "granite-q4_0": dict(arch="granite", scale=0.3, embedding_scale=3.0, logit_scale=2.0),
+    "granite-f32": dict(arch="granite", rope=False, logit_scale=2.0),
+    "mistral3-q8_0": dict(
+        arch="mistral3",
+        rope_scaling={
+            "type": "yarn",
+            "factor": 8.0,
+            "original_context_length": 64,
+            "yarn_log_multiplier": 1.0,
+        },
+    ),
 }
 
 SMALL = {"n_layer": 2, "n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
@@ -161,7 +173,7 @@ def test_decode_equals_prefill(models, tmp_path, name, kv):
     assert fingerprint(m, parts, tmp_path / "a") == fingerprint(m, whole, tmp_path / "b")
 
 
-@pytest.mark.parametrize("name", ["phi3-q8_0", "qwen3-q4_1", "mistral-q8_0"])
+@pytest.mark.parametrize("name", ["phi3-q8_0", "qwen3-q4_1", "mistral-q8_0", "mistral3-q8_0"])
 def test_snapshot_past_the_original_context_has_the_same_bits(models, tmp_path, name):
     """64 positions, or a window of 50: a cache made for less, by another process, is continued in a
     larger one.

@@ -71,6 +71,7 @@ class HuggingFace(Record):
     activations   accepted values of hidden_act; the first is the default
     ropes      kinds of RoPE scaling, of ROPES; with "longrope" the GGUF always has
                rope.scaling.original_context_length
+    rope_values      numbers of the RoPE scaling that `keys` writes, as Config.rope_value has them
     partial_rotary   whether partial_rotary_factor may differ from 1
     local_rope       whether local blocks have a RoPE of their own: rope.freq_base_swa
     norms_lack_one   whether 1 must be added to the stored gains of norms
@@ -84,6 +85,7 @@ class HuggingFace(Record):
     defaults: Mapping[str, Any] = {}
     activations: tuple[str, ...] = ("silu",)
     ropes: tuple[str, ...] = ("none", "linear", "llama3", "yarn")
+    rope_values: tuple[str, ...] = ()
     partial_rotary: bool = False
     local_rope: bool = False
     norms_lack_one: bool = False

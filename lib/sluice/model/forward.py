@@ -56,6 +56,9 @@ _KINDS = {
         "gelu_mul",
         "add",
         "add_bias",
+        "scale",
+        "scale_each",
+        "take_columns",
     )
 }
 _PAIRS = "silu_mul", "gelu_mul", "add"
@@ -133,6 +136,17 @@ class Forward:
             cs = self._buffer("float[]", "angles " + name, self.n_tok * self.h.n_rot)
             lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2, scale)
             self._angles[name] = cs
+        if self.h.sharpening:
+            self._sharpen_from(0, pos, self.n_tok)
+
+    def _sharpen_from(self, at, pos, n):
+        """Factors of the queries of `n` tokens from position `pos` on, for sharpen; `at`: the
+        first one's row in the chunk.
+        """
+        beta, n_ctx = self.h.sharpening
+        buffer = self._buffer("float[]", "sharpening", self.n_tok)
+        for i in range(n):
+            buffer[at + i] = 1.0 + beta * lib.sluice_log(1.0 + (pos + i) // n_ctx)
 
     def run(self, m: Any, layers: Callable[[], Rows]) -> Rows:
         """Return layers(), a function that calls the operations below with the weights of
@@ -378,6 +392,16 @@ class Forward:
     def add_bias(self, x: Rows, b: Any) -> None:
         """x += b, a vector, in every row."""
         self._do("add_bias", x.p, b, self.n_tok, x.n)
+
+    def scale(self, x: Rows, factor: float) -> None:
+        """x *= factor."""
+        self._do("scale", x.p, self.n_tok * x.n, factor)
+
+    def sharpen(self, q: Rows) -> None:
+        """Multiply the queries of each token by 1 + beta ln(1 + floor(position / n_ctx)), for
+        Hparams.sharpening (beta, n_ctx).
+        """
+        self._do("scale_each", q.p, self._buffers["sharpening"], self.n_tok, q.n)
 
     def add(self, x: Rows, y: Rows) -> None:
         """x += y."""

@@ -57,6 +57,7 @@ CHANGES = (
     "rope.dimension_sections",
     "rope.scaling.alpha",
     "rope.scaling.yarn_log_multiplier",
+    "deepstack_mapping",
     "hidden_activation",
 )
 
@@ -159,6 +160,10 @@ class Keys:
             raise self.data_error(key, f"{value} is not within {MIN_CAP:g} to {MAX_CAP:g}")
         return value
 
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a bool, or the default. DataError."""
+        return self._get(key, "bool", default)
+
     def refuse_unknown(self) -> None:
         """UnsupportedError if a key that changes results is set and was not read."""
         for key in CHANGES:
@@ -187,6 +192,10 @@ class Hparams:
                              i % pattern == pattern - 1 (pattern 0: none is)
     scale                    of attention scores
     attn_cap, final_cap      soft caps of scores and of logits (0: none)
+    embedding_scale, residual_scale, logit_scale    factors of embedding rows and of what a part of
+                             a block adds; divisor of logits
+    sharpening               (beta, n_ctx): Forward.sharpen; None: none
+    has_rope                 whether any block has RoPE
     """
 
     def __init__(self, file: Any) -> None:
@@ -216,6 +225,9 @@ class Hparams:
         self.scale = 1.0 / math.sqrt(self.head_dim)
         self.window = self.pattern = 0
         self.attn_cap = self.final_cap = 0.0
+        self.embedding_scale = self.residual_scale = self.logit_scale = 1.0
+        self.sharpening: tuple[float, int] | None = None
+        self.has_rope = True
         self.rope: Rope = read_rope(keys, file.tensors, self.n_ctx)
         self.rope_local: Rope | None = None
         record.rules(self, keys)

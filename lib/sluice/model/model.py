@@ -107,6 +107,8 @@ class Model:
 
     def _logits(self, f, x, tokens=None):
         y = f.linear(x, self.weights.output, tokens)
+        if self.hparams.logit_scale != 1.0:
+            f.scale(y, 1.0 / self.hparams.logit_scale)
         if self.hparams.final_cap:
             f.soft_cap(y, self.hparams.final_cap)
         at = lib.first_nonfinite(y.p, f.n_tok * y.n)

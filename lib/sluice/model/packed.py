@@ -58,6 +58,11 @@ class Packed(Forward):
                 lib.rope_angles(cs + at * n_rot, freq, part.pos, n, n_rot // 2, scale)
                 at += n
             self._angles[name] = cs
+        if self.h.sharpening:
+            at = 0
+            for part in parts:
+                self._sharpen_from(at, part.pos, len(part.tokens))
+                at += len(part.tokens)
 
     def run(self, m: Any, layers: Callable[[], Rows]) -> Rows:
         """What `layers` returns; nothing is written down, as no two passes are alike."""
