@@ -230,6 +230,15 @@ def test_record_readers_test_no_family_by_name(path):
     assert not re.search(r"\barch (==|!=|in|not in)|arch\.startswith", text)
 
 
+def test_diff_that_the_page_shows_is_that_of_smollm3():
+    page = (ROOT / "lib/sluice/model/README.md").read_text()
+    block = page.split("```diff\n")[1].split("```")[0]
+    lines = [line.removeprefix("+") for line in block.splitlines()]
+    file = (ROOT / "lib/sluice/model/architectures/smollm3.py").read_text().splitlines()
+    assert len(lines) > 15 and set(lines) <= set(file)
+    assert f"new: {len(file)} lines" in page
+
+
 def test_command_refuses_an_unknown_architecture_by_name(tmp_path):
     write(tmp_path / "m.gguf", "mamba")
     done = run("prefill", "-m", tmp_path / "m.gguf", "-o", tmp_path / "s")
