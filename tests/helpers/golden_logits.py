@@ -34,6 +34,8 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     GemmaConfig,
     GemmaForCausalLM,
     GraniteConfig,
@@ -85,6 +87,14 @@ BLOCK_NAMES = {
     },
     "gemma2": SANDWICH,
     "gemma3": SANDWICH | HEAD_NORMS,
+    "gemma4": SANDWICH
+    | HEAD_NORMS
+    | {
+        "inp_gate": "per_layer_input_gate",
+        "proj": "per_layer_projection",
+        "post_norm": "post_per_layer_input_norm",
+        "layer_output_scale": "layer_scalar",
+    },
 }
 NEIGHBOURS = ("llama", "smollm3", "granite", "mistral3")  # whose attn_q and attn_k are permuted
 MATRIX_NAMES = {
@@ -120,7 +130,15 @@ def halves(rows, n_head):
 def checkpoint(metadata, tensors):
     """Dict: parameter name in transformers -> tensor."""
     arch, out = metadata["general.architecture"], {}
-    outside = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    outside = {
+        "token_embd": "model.embed_tokens",
+        "output_norm": "model.norm",
+        "output": "lm_head",
+        "per_layer_token_embd": "model.embed_tokens_per_layer",
+        "per_layer_model_proj": "model.per_layer_model_projection",
+        "per_layer_proj_norm": "model.per_layer_projection_norm",
+    }
+    shares = metadata[f"{arch}.block_count"] - metadata.get(f"{arch}.attention.shared_kv_layers", 0)
     n_head = metadata[f"{arch}.attention.head_count"]
     heads = {"attn_q": n_head, "attn_k": metadata.get(f"{arch}.attention.head_count_kv", n_head)}
     for name, t in tensors.items():
@@ -129,10 +147,13 @@ def checkpoint(metadata, tensors):
             continue
         if arch in NEIGHBOURS and kind in heads:
             t = halves(t, heads[kind])
-        if arch.startswith("gemma") and kind.endswith("norm"):
+        if block and int(block[1]) >= shares and kind in ("attn_k", "attn_v", "attn_k_norm"):
+            continue  # unused
+        if arch.startswith("gemma") and arch != "gemma4" and kind.endswith("norm"):
             t = t - 1  # exact for weights of 0.5 to 2
         if block:
-            out[f"model.layers.{block[1]}.{(MATRIX_NAMES | BLOCK_NAMES[arch])[kind]}.{suffix}"] = t
+            name = f"model.layers.{block[1]}.{(MATRIX_NAMES | BLOCK_NAMES[arch])[kind]}"
+            out[name if name.endswith("layer_scalar") else f"{name}.{suffix}"] = t
         else:
             out[f"{outside[kind]}.weight"] = t
     return out
@@ -233,6 +254,8 @@ def settings(metadata, tensors, scaling):
             mamba_n_heads=1,  # of no layer
             layer_types=["attention"] * get("block_count"),
         )
+    if arch == "gemma4":
+        return Gemma4ForCausalLM, gemma4_config(get, tensors, common)
     if arch == "mistral3":
         if rope["rope_type"] == "yarn":
             multiplier = get("rope.scaling.yarn_log_multiplier", 0.0)
@@ -277,6 +300,47 @@ def settings(metadata, tensors, scaling):
     )
 
 
+def gemma4_config(get, tensors, common):
+    """A Gemma4TextConfig: sizes of the file are those of global blocks."""
+    local, heads = get("attention.sliding_window_pattern"), get("attention.head_count_kv")
+    heads = heads if isinstance(heads, list) else [heads] * len(local)
+    n_ff, names = get("feed_forward_length"), ("full_attention", "sliding_attention")
+    turning = float((tensors["rope_freqs.weight"] == 1).float().mean())
+    per_layer = get("embedding_length_per_layer_input")
+    return Gemma4TextConfig(
+        **common
+        | dict(
+            head_dim=get("attention.key_length_swa"),
+            intermediate_size=n_ff[0] if isinstance(n_ff, list) else n_ff,
+            num_key_value_heads=next(n for n, x in zip(heads, local) if x),
+            rope_parameters={
+                "sliding_attention": {
+                    "rope_type": "default",
+                    "rope_theta": get("rope.freq_base_swa", 10000.0),
+                },
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "partial_rotary_factor": turning,
+                    "rope_theta": get("rope.freq_base"),
+                },
+            },
+        ),
+        global_head_dim=get("attention.key_length"),
+        num_global_key_value_heads=next((n for n, x in zip(heads, local) if not x), None),
+        attention_k_eq_v=any(
+            not x and f"blk.{i}.attn_v.weight" not in tensors
+            for i, x in enumerate(local[: len(local) - get("attention.shared_kv_layers")])
+        ),
+        sliding_window=get("attention.sliding_window"),
+        layer_types=[names[x] for x in local],
+        final_logit_softcapping=get("final_logit_softcapping"),
+        num_kv_shared_layers=get("attention.shared_kv_layers"),
+        use_double_wide_mlp=isinstance(n_ff, list),
+        hidden_size_per_layer_input=per_layer,
+        vocab_size_per_layer_input=common["vocab_size"],
+    )
+
+
 def model(metadata, tensors, scaling=None):
     """A transformers model in f32 with every parameter taken from the file."""
     parameters = checkpoint(metadata, tensors)
@@ -290,6 +354,7 @@ def model(metadata, tensors, scaling=None):
     config.tie_word_embeddings = "lm_head.weight" not in parameters
     net = kind(config).to(torch.float32).eval()
     own = dict(net.named_parameters())
+    own |= {name: b for name, b in net.named_buffers() if name.endswith("layer_scalar")}
     if own.keys() != parameters.keys():
         raise SystemExit(
             f"golden_logits.py: parameters differ: {sorted(own.keys() ^ parameters.keys())}"
@@ -331,6 +396,9 @@ def variants(metadata, scaling):
     if not metadata.get(f"{arch}.rope.scaling.finetuned", True):
         del changes["rope.freq_base"]
         yield "rope", {**metadata, f"{arch}.rope.scaling.finetuned": True}, scaling
+    if arch == "gemma4":
+        key = "gemma4.rope.freq_base_swa"
+        yield key, {**metadata, key: 15000.0}, scaling
     for key, factor in changes.items():
         if f"{arch}.{key}" in metadata:
             yield key, {**metadata, f"{arch}.{key}": metadata[f"{arch}.{key}"] * factor}, scaling

@@ -21,7 +21,7 @@ LARGE = Geometry(n_layer=2, n_head_kv=8, head_dim=128, kv_type=0, n_vocab=5000)
 
 def fill(s, first, last, seed=1):
     """Fill tokens and rows first to last - 1 of `s` with values from the seed and their positions."""
-    row = s.layout.row_bytes
+    row = s.layout.rows[0]
     for pos in range(first, last):
         s.tokens[pos] = (pos * 7 + seed) % s.geometry.n_vocab
         for layer in range(s.geometry.n_layer):
@@ -63,7 +63,7 @@ def refused(path, **kwargs):
 
 def content(s):
     """All that is valid in `s`, as comparable values."""
-    n = s.n_tok * s.layout.row_bytes
+    n = s.n_tok * s.layout.rows[0]
     planes = [
         bytes(ffi.buffer(at, n)) for l in range(s.geometry.n_layer) for at in (s.k(l), s.v(l))
     ]

@@ -153,7 +153,7 @@ def test_snapshot_of_a_prefix_has_no_logits(tmp_path):
     part.copy_rows_from(base, 4)
     n_tok, tokens, logits, planes = content(part)
     assert (n_tok, tokens) == (4, base.tokens[:4].tolist()) and not any(logits)
-    assert planes == [p[: 4 * part.layout.row_bytes] for p in content(base)[3]]
+    assert planes == [p[: 4 * part.layout.rows[0]] for p in content(base)[3]]
 
 
 def test_sealed_snapshot_is_not_changed_by_its_writer(tmp_path):
@@ -177,9 +177,9 @@ def test_snapshot_header_checks_each_bit(tmp_path):
     for bit in bits:
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-        what = (
-            "not a snapshot" if bit < 48 else "snapshot version" if bit < 64 else "header checksum"
-        )
+        what = "not a snapshot" if bit < 48 else "snapshot version"
+        if bit == 48 or bit >= 64:  # 48: version 3 for 2
+            what = "header checksum"
         assert what in refused(path), bit
         data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
@@ -257,7 +257,7 @@ def test_another_model_arithmetic_or_geometry_is_named(tmp_path):
         refused(path, arithmetic="fast-2")
         == "made with arithmetic exact-2, but this is fast-2 (see --arithmetic)"
     )
-    for field in Geometry._fields:
+    for field in Geometry._fields[:-1]:
         value = getattr(SMALL, field)
         wrong = SMALL._replace(**{field: 0 if field == "kv_type" else value + 1})
         assert (

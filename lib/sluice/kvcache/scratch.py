@@ -36,8 +36,8 @@ class Scratch(Planes):
         geometry.
         """
         assert base.geometry == self.geometry and base.n_tok <= self.capacity
-        n_bytes = base.n_tok * self.layout.row_bytes
-        for i in range(self.geometry.n_layer):
+        for i, row_bytes in enumerate(self.layout.rows):
+            n_bytes = base.n_tok * row_bytes
             ffi.memmove(self.k(i), base.k(i), n_bytes)
             ffi.memmove(self.v(i), base.v(i), n_bytes)
         self.tokens[: base.n_tok] = base.tokens[: base.n_tok]

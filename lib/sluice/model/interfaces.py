@@ -31,6 +31,12 @@ class Hparams(Sizes, Protocol):
 
     n_layer: int
     n_ctx: int
+    n_rot: int
+    n_rot_local: int
+    n_ple: int
+    blocks: list[Any] | None
+    windows: list[int] | None
+    kv_layers: list[int]
     window: int
     pattern: int
     scale: float
@@ -45,17 +51,24 @@ class Hparams(Sizes, Protocol):
     has_rope: bool
 
     def window_of(self, layer: int) -> int: ...
+    def block(self, layer: int) -> Any: ...
 
 
 class Keys(Protocol):
     """hparams.Keys: values below the architecture's name, each checked when it is read."""
 
     MAX_CONTEXT: builtins.int
+    MAX_WIDTH: builtins.int
+    MAX_HEAD_DIM: builtins.int
     known: set[str]
 
     def int(
         self, key: str, minimum: builtins.int, maximum: builtins.int, default: Any = ...
     ) -> builtins.int: ...
+    def ints(
+        self, key: str, minimum: builtins.int, maximum: builtins.int, default: Any = ...
+    ) -> list[builtins.int]: ...
+    def bools(self, key: str) -> list[bool]: ...
     def float(
         self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
     ) -> builtins.float: ...
@@ -81,7 +94,7 @@ class Cache(Protocol):
 
     n_tok, tokens    number of tokens, and the tokens, int32_t[capacity]
     logits           float[n_vocab], after the last token
-    k(i), v(i)       keys and values of block i, rows of layout.row_bytes in the type of geometry
+    k(i), v(i)       keys and values of block i, rows of layout.rows[i] bytes
     """
 
     n_tok: builtins.int
