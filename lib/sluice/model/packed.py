@@ -72,16 +72,31 @@ class Packed(Forward):
     def store(self, layer: int, k: Rows, v: Rows) -> None:
         """Keep keys and values for `attention`, which stores them part by part.
 
-        Those that later blocks use, too, are copied: the cache then has the rows of other parts.
+        Those that later blocks use, too, are copied, and so are the rows of the cache that
+        `attention` writes over: later blocks begin with them again.
         """
         self._pending = k, v
         if layer in self.h.kv_layers[layer + 1 :]:
             self._kept[layer] = self._copy(k, f"keys {layer}"), self._copy(v, f"values {layer}")
+            for before, now in self._written(layer):
+                ffi.memmove(before, now, len(before))
 
     def _copy(self, x, name):
         y = self._rows(name, x.n)
         ffi.memmove(y.p, x.p, 4 * self.n_tok * x.n)
         return y
+
+    def _written(self, layer):
+        """(a buffer, the rows of the cache) for the keys and values of all positions of parts."""
+        begin = min(part.pos for part in self._parts)
+        end = max(part.pos + len(part.tokens) for part in self._parts)
+        row_bytes = self.cache.layout.rows[layer]
+        n_bytes = (end - begin) * row_bytes
+        out = []
+        for name, plane in zip("kv", self._planes[layer]):
+            buffer = self._buffer("uint8_t[]", f"before {name} {layer}", n_bytes)
+            out.append((ffi.buffer(buffer, n_bytes), plane + begin * row_bytes))
+        return out
 
     def needed(self, layer: int, *rows: Rows) -> Sequence[Rows]:
         """`rows`; after the keys and values of the last block that has some are made, those of the
@@ -113,7 +128,11 @@ class Packed(Forward):
         """Store keys and values of a part, then attend with its queries, part by part."""
         h, last = self.h, self._is_last_block
         source, block = h.kv_layers[layer], h.block(layer)
-        pending = self._pending if source == layer else self._kept[source]
+        pending = self._pending
+        if source != layer:
+            pending = self._kept[source]
+            for before, now in self._written(source):
+                ffi.memmove(now, before, len(before))
         assert pending is not None
         k, v = pending
         o = self._rows("attention", q.n)
