@@ -125,7 +125,8 @@ class Weights:
         p = self._fetch(f"{name}.weight", (n,))
         if not all(0 < p[i] < maximum for i in range(n)):
             raise self._file.data_error(
-                f"tensor {name}.weight: a factor is not within 0 to {maximum:g}"
+                f"tensor {name}.weight: a factor is not within 0 to"
+                f" {'{:g}'.format(maximum).replace('+0', '').replace('+', '')}"
             )
         return p
 

@@ -93,13 +93,13 @@ def rules(h: Hparams, keys: Keys) -> None:
     n_head_kv = keys.ints("attention.head_count_kv", 1, h.n_head, h.n_head)
     n_ff = keys.ints("feed_forward_length", 1, keys.MAX_WIDTH)
     head_dim = keys.int("attention.key_length_swa", 2, keys.MAX_HEAD_DIM)
-    if keys.int("attention.value_length_swa", 2, keys.MAX_HEAD_DIM, head_dim) != head_dim:
-        raise keys.unsupported_error("attention.value_length_swa other than key_length_swa")
     if head_dim % 2 or h.n_rot_local > head_dim:
         raise keys.data_error(
             "attention.key_length_swa",
             f"{head_dim} is not an even number of at least rope.dimension_count_swa",
         )
+    if keys.int("attention.value_length_swa", 2, keys.MAX_HEAD_DIM, head_dim) != head_dim:
+        raise keys.unsupported_error("attention.value_length_swa other than key_length_swa")
     for i in range(n):
         if h.n_head % n_head_kv[i]:
             raise keys.data_error(
