@@ -99,6 +99,13 @@ void soft_cap(float *x, int64_t n, float cap);
 void add(float *x, const float *y, int64_t n);
 /* x f32 [n_tok, n] += b f32 [n], row by row. */
 void add_bias(float *x, const float *b, int32_t n_tok, int32_t n);
+/* x f32 [n] *= factor. */
+void scale(float *x, int64_t n, float factor);
+/* Row t of x f32 [n_tok, n] *= factor[t]. */
+void scale_each(float *x, const float *factor, int32_t n_tok, int32_t n);
+/* y f32 [n_tok, n] = the first n elements of each row of x, [n_tok, n_x]; x may point into a row.
+ */
+void take_columns(float *y, const float *x, int32_t n_tok, int32_t n, int32_t n_x);
 
 /* ---- replay.c: calls of the operations above, from a list ---------------------------- */
 
@@ -115,7 +122,10 @@ enum {
     CALL_SILU_MUL,
     CALL_GELU_MUL,
     CALL_ADD,
-    CALL_ADD_BIAS
+    CALL_ADD_BIAS,
+    CALL_SCALE,
+    CALL_SCALE_EACH,
+    CALL_TAKE_COLUMNS
 };
 
 /* kind: one of CALL_...; then the parameters of the function of that name, in its order.  Those of
@@ -139,6 +149,9 @@ typedef struct {
                  float scale, cap; } attention;
         struct { float *y; const float *x; int64_t n; } pair; /* silu_mul, gelu_mul, add */
         struct { float *x; const float *b; int32_t n_tok, n; } add_bias;
+        struct { float *x; int64_t n; float factor; } scale;
+        struct { float *x; const float *factor; int32_t n_tok, n; } scale_each;
+        struct { float *y; const float *x; int32_t n_tok, n, n_x; } take_columns;
     };
     // clang-format on
 } operation;

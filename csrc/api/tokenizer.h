@@ -150,7 +150,16 @@ uint64_t spm_encode(int32_t *id, const uint8_t *text, uint64_t n_bytes, const vo
 
 /* ---- pretokenize.c, alphabet.c, utf8.c, bpe.c: byte-level BPE ------------------------- */
 
-enum { PRE_GPT2, PRE_LLAMA3, PRE_QWEN2, PRE_QWEN35, PRE_TEKKEN, PRE_STARCODER, PRE_DEEPSEEK_LLM };
+enum {
+    PRE_GPT2,
+    PRE_LLAMA3,
+    PRE_QWEN2,
+    PRE_QWEN35,
+    PRE_TEKKEN,
+    PRE_STARCODER,
+    PRE_DEEPSEEK_LLM,
+    PRE_GPT4O
+};
 /* ends of the current part of each rule; zero before the first word of a text */
 typedef struct { uint64_t end[6]; } word_ends;
 /* The end of the word that begins at byte `at` of UTF-8 text [n_bytes], at < n_bytes. Call it for

@@ -101,11 +101,42 @@ void add(float *x, const float *y, int64_t n)
     parallel(add_range, &a, n, SMALL_WORK / 2);
 }
 
+typedef struct { float *x, factor; } scale_args;
+
+static void scale_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const scale_args *a = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        a->x[i] *= a->factor;
+}
+
+void scale(float *x, int64_t n, float factor)
+{
+    const scale_args a = {x, factor};
+    parallel(scale_range, &a, n, SMALL_WORK / 2);
+}
+
 typedef struct {
     float *x;
     const float *b;
     int32_t n;
 } bias_args;
+
+static void scale_some_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const bias_args *a = arg;
+    (void)thread;
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t i = 0; i < a->n; i++)
+            a->x[t * a->n + i] *= a->b[t];
+}
+
+void scale_each(float *x, const float *factor, int32_t n_tok, int32_t n)
+{
+    const bias_args a = {x, factor, n};
+    parallel(scale_some_rows, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
+}
 
 static void bias_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
@@ -120,4 +151,25 @@ void add_bias(float *x, const float *b, int32_t n_tok, int32_t n)
 {
     const bias_args a = {x, b, n};
     parallel(bias_rows, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
+}
+
+typedef struct {
+    float *y;
+    const float *x;
+    int32_t n, n_x;
+} columns_args;
+
+static void columns_of_rows(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const columns_args *a = arg;
+    (void)thread;
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t i = 0; i < a->n; i++)
+            a->y[t * a->n + i] = a->x[t * a->n_x + i];
+}
+
+void take_columns(float *y, const float *x, int32_t n_tok, int32_t n, int32_t n_x)
+{
+    const columns_args a = {y, x, n, n_x};
+    parallel(columns_of_rows, &a, n_tok, grain_of(n, SMALL_WORK / 2, 1));
 }

@@ -49,6 +49,14 @@ static void make(const operation *p, int32_t pos)
     case CALL_ADD_BIAS:
         add_bias(p->add_bias.x, p->add_bias.b, p->add_bias.n_tok, p->add_bias.n);
         break;
+    case CALL_SCALE: scale(p->scale.x, p->scale.n, p->scale.factor); break;
+    case CALL_SCALE_EACH:
+        scale_each(p->scale_each.x, p->scale_each.factor, p->scale_each.n_tok, p->scale_each.n);
+        break;
+    case CALL_TAKE_COLUMNS:
+        take_columns(p->take_columns.y, p->take_columns.x, p->take_columns.n_tok, p->take_columns.n,
+                     p->take_columns.n_x);
+        break;
     }
 }
 

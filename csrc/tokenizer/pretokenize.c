@@ -160,6 +160,15 @@ static uint64_t marks_and_spaces(const uint8_t *text, uint64_t at, uint64_t end,
     return e ? e : spaces(text, at, end);
 }
 
+/* \p{N}{1,n}. */
+static uint64_t some_digits(const uint8_t *text, uint64_t at, uint64_t end, int n)
+{
+    uint32_t n_bytes;
+    for (; n-- && look(&n_bytes, text, at, end) & N; at += n_bytes)
+        ;
+    return at;
+}
+
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
  * ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ with n_digit for 3, and `word` for \p{L} but in
  * the first [^...], in which a mark of `word` changes nothing. */
@@ -172,11 +181,8 @@ static uint64_t cl100k(const uint8_t *text, uint64_t at, uint64_t end, uint32_t 
     const uint32_t set = look(&n_bytes, text, at, end);
     if (set & word)
         return run(text, at, end, word);
-    if (set & N) {
-        for (e = at; n_digit-- && look(&n_bytes, text, e, end) & N; e += n_bytes)
-            ;
-        return e;
-    }
+    if (set & N)
+        return some_digits(text, at, end, n_digit);
     if (!is_newline(text[at]) && set_at(text, at + n_bytes, end) & word)
         return run(text, at + n_bytes, end, word);
     return marks_and_spaces(text, at, end, word, 0);
@@ -214,9 +220,10 @@ static uint64_t cased(const uint8_t *text, uint64_t at, uint64_t end, int whole)
     return last ? last : !whole && e > at ? e : 0;
 }
 
-/* Mistral tekken: [^\r\n\p{L}\p{N}]?U*W+|[^\r\n\p{L}\p{N}]?U+W*|\p{N}|
- * ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
-static uint64_t tekken(const uint8_t *text, uint64_t at, uint64_t end)
+/* [^\r\n\p{L}\p{N}]?U*W+|[^\r\n\p{L}\p{N}]?U+W*|\p{N}{1,3}|
+ * ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+ with n_digit for 3; glued: a contraction
+ * directly behind a word of either kind belongs to it. */
+static uint64_t by_case(const uint8_t *text, uint64_t at, uint64_t end, int n_digit, int glued)
 {
     uint32_t n_bytes;
     const uint32_t set = look(&n_bytes, text, at, end);
@@ -224,10 +231,23 @@ static uint64_t tekken(const uint8_t *text, uint64_t at, uint64_t end)
     for (int whole = 1; whole >= 0; whole--) {
         uint64_t e = may_lead ? cased(text, at + n_bytes, end, whole) : 0;
         e = e ? e : cased(text, at, end, whole);
-        if (e)
-            return e;
+        if (e) {
+            const uint64_t tail = glued ? contraction(text, e, end, 1) : 0;
+            return tail ? tail : e;
+        }
     }
-    return set & N ? at + n_bytes : marks_and_spaces(text, at, end, L, 1);
+    return set & N ? some_digits(text, at, end, n_digit) : marks_and_spaces(text, at, end, L, 1);
+}
+/* Mistral tekken: \p{N} for \p{N}{1,3}. */
+static uint64_t tekken(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    return by_case(text, at, end, 1, 0);
+}
+/* o200k, of GPT-4o, Phi-4-mini, Llama 4: ...U*W+C?|...U+W*C?|\p{N}{1,3}|... for
+ * C = (?i:'s|'t|'re|'ve|'m|'ll|'d). */
+static uint64_t gpt4o(const uint8_t *text, uint64_t at, uint64_t end)
+{
+    return by_case(text, at, end, 3, 1);
 }
 
 /* \p{N}: every digit alone. */
@@ -381,6 +401,7 @@ static rule *const rules[][7] = {
     [PRE_QWEN2] = {qwen2},
     [PRE_QWEN35] = {qwen35},
     [PRE_TEKKEN] = {tekken},
+    [PRE_GPT4O] = {gpt4o},
     [PRE_STARCODER] = {digits, gpt2}, /* StarCoder 1 and 2, SmolLM, Command R */
     [PRE_DEEPSEEK_LLM] = {newlines, deepseek_words, deepseek_punctuation, last_spaces,
                           deepseek_characters, digits},

@@ -30,6 +30,7 @@ from sluice.tokenizer.vocabulary import Vocab
 FOLDERS = ROOT / "tests" / "golden" / "folders"
 NAMES = sorted(p.name for p in FOLDERS.iterdir())
 POSITIONS = (0, 9, 19, 29, 39)  # of golden_folders.py
+NEIGHBOURS = ("llama", "smollm3", "granite", "mistral3")  # rows of queries and keys are permuted
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_tensors_are_those_of_the_folder_under_their_names(converted, name):
     for key, x in theirs.items():
         t = found.pop(table.get_name(key, try_suffixes=(".weight", ".bias")))
         got = dequantize(t.data, t.tensor_type).reshape(x.shape)
-        if arch == "llama" and ("q_proj" in key or "k_proj" in key):
+        if arch in NEIGHBOURS and ("q_proj" in key or "k_proj" in key):
             x = np.concatenate(
                 [
                     x[h : h + head_dim]
@@ -115,6 +116,7 @@ def test_tensors_are_those_of_the_folder_under_their_names(converted, name):
     assert set(found) == {
         "llama-3": {"rope_freqs.weight"},
         "phi3": {"rope_factors_long.weight", "rope_factors_short.weight"},
+        "phi4-mini": {"rope_factors_long.weight", "rope_factors_short.weight"},
     }.get(name, set())
 
 
@@ -151,6 +153,12 @@ def test_converted_keys_are_known_to_the_gguf_package(converted):
         ("phi3", "phi3.rope.scaling.type", "longrope"),
         ("phi3", "phi3.rope.scaling.original_context_length", 24),
         ("phi3", "phi3.rope.dimension_count", 8),
+        ("phi4-mini", "phi3.rope.dimension_count", 12),
+        ("smollm3", "smollm3.attention.head_count_kv", 2),
+        ("granite", "granite.logit_scale", 0.5),
+        ("granite", "granite.embedding_scale", 3.0),
+        ("mistral3", "mistral3.rope.scaling.yarn_log_multiplier", 1.0),
+        ("mistral3", "mistral3.rope.scaling.original_context_length", 8),
         ("llama", "general.file_type", 0),
         ("qwen2", "general.file_type", 1),
         ("qwen3", "general.file_type", 32),
@@ -301,6 +309,10 @@ def test_without_numpy_the_command_says_so(tmp_path):
         ("mistral", "gpt2", "tekken"),
         ("smollm", "gpt2", "smollm"),
         ("deepseek", "gpt2", "deepseek-llm"),
+        ("smollm3", "gpt2", "smaug-bpe"),
+        ("granite", "gpt2", "smollm"),
+        ("mistral3", "gpt2", "tekken"),
+        ("phi4-mini", "gpt2", "gpt-4o"),
     ],
 )
 def test_vocabulary_is_that_of_tokenizer_json(converted, name, model, pre):
@@ -330,7 +342,7 @@ def test_vocabulary_is_that_of_tokenizer_json(converted, name, model, pre):
     settings = json.loads((FOLDERS / name / "tokenizer_config.json").read_text())
     for key in ("bos", "eos"):
         assert get(f"{key}_token_id", "u32") == tokens[settings[f"{key}_token"]]
-    assert get("add_bos_token", "bool") == (pre not in ("qwen2", "smollm", "deepseek-llm"))
+    assert get("add_bos_token", "bool") == (pre in ("default", "llama-bpe", "tekken"))
     assert f.metadata.get("tokenizer.chat_template") == settings.get("chat_template")
 
 
@@ -403,6 +415,33 @@ def change(path, **values):
         ("gemma2", {"query_pre_attn_scalar": 224}, 69, "query_pre_attn_scalar"),
         ("gemma2", {"final_logit_softcapping": None}, 69, "final_logit_softcapping"),
         ("gemma3", {"attn_logit_softcapping": 50.0}, 69, "attn_logit_softcapping"),
+        ("smollm3", {"no_rope_layers": [1, 1, 0, 1, 1]}, 69, "no_rope_layers"),
+        (
+            "smollm3",
+            {"no_rope_layers": None, "no_rope_layer_interval": 2},
+            69,
+            "no_rope_layer_interval",
+        ),
+        ("granite", {"logits_scaling": 0}, 65, "logits_scaling"),
+        ("granite", {"model_type": "granitemoe"}, 69, "model_type"),
+        (
+            "mistral3",
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4, "mscale_all_dim": 1}},
+            69,
+            "mscale",
+        ),
+        (
+            "mistral3",
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4, "llama_4_scaling_beta": -1}},
+            65,
+            "llama_4_scaling_beta",
+        ),
+        (
+            "llama",
+            {"rope_parameters": {"rope_type": "yarn", "factor": 4, "llama_4_scaling_beta": 0.1}},
+            69,
+            "llama_4_scaling_beta",
+        ),
         ("gemma3", {"layer_types": ["full_attention", "sliding_attention"] * 2}, 69, "layer_types"),
         (
             "phi3",

@@ -65,6 +65,23 @@ LONG = {
     "long_factor": [1.5, 2.5, 4.0, 8.0],
     "original_max_position_embeddings": 24,
 }
+LONG_PART = {  # 12 of 16 elements of a head turn
+    **LONG,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.0, 1.1, 1.2, 1.4, 1.6],
+    "long_factor": [1.5, 2.0, 2.5, 4.0, 6.0, 8.0],
+}
+SHARP = {
+    "rope_type": "yarn",
+    "rope_theta": 1e6,
+    "factor": 12.0,
+    "original_max_position_embeddings": 8,
+    "beta_fast": 1.0,
+    "beta_slow": 0.05,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
 CASES = {  # name: (class, settings, dtype, tokenizer, more)
     "llama": ("Llama", SMALL, "float32", "spm", {}),
     "llama-3": (
@@ -125,6 +142,49 @@ CASES = {  # name: (class, settings, dtype, tokenizer, more)
     ),
     "deepseek": ("Llama", SMALL, "bfloat16", "deepseek", {}),
     "olmo2": ("Olmo2", dict(SMALL, pad_token_id=0), "bfloat16", "llama3", {}),
+    "smollm3": (
+        "SmolLM3",
+        dict(SMALL, num_hidden_layers=5, tie_word_embeddings=True),
+        "bfloat16",
+        "cl100k",
+        {},
+    ),
+    "granite": (
+        "Granite",
+        dict(
+            SMALL,
+            logits_scaling=0.5,
+            residual_multiplier=0.6,
+            embedding_multiplier=3.0,
+            attention_multiplier=0.3,
+            tie_word_embeddings=True,
+        ),
+        "bfloat16",
+        "smollm",
+        {},
+    ),
+    "mistral3": (
+        "Ministral3",
+        dict(SMALL, head_dim=16, rope_parameters=SHARP),
+        "bfloat16",
+        "tekken",
+        {},
+    ),
+    "phi4-mini": (
+        "Phi3",
+        dict(
+            SMALL,
+            hidden_size=64,
+            pad_token_id=0,
+            rope_parameters=LONG_PART,
+            original_max_position_embeddings=24,
+            tie_word_embeddings=True,
+            sliding_window=96,
+        ),
+        "bfloat16",
+        "o200k",
+        {},
+    ),
 }
 
 
@@ -248,7 +308,9 @@ def byte_level(kind):
     steps = {
         "llama3": [split(pattern["llama3"]), last],
         "qwen2": [split(pattern["qwen2"]), last],
+        "cl100k": [split(pattern["llama3"]), last],
         "tekken": [split(pattern["tekken"]), last],
+        "o200k": [pre_tokenizers.Split(Regex(pattern["o200k"]), "removed", True), last],
         "smollm": [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)],
         "deepseek": [*map(split, pattern["deepseek"]), digits, last],
     }[kind]

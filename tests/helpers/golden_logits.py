@@ -1,6 +1,6 @@
 """Make tests/golden/logits/*.f32 with Hugging Face transformers in f32, or compare with them.
 
-    python3 tests/helpers/golden_logits.py              write the golden files of every case
+    python3 tests/helpers/golden_logits.py [NAME...]    write the golden files of every case
     python3 tests/helpers/golden_logits.py --check      exit 1 if fresh logits differ from the files
                                                         by more
                                                 than TOLERANCE
@@ -34,10 +34,18 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    Gemma4ForCausalLM,
+    Gemma4TextConfig,
     GemmaConfig,
     GemmaForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Ministral3Config,
+    Ministral3ForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     Olmo2Config,
@@ -48,6 +56,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 TOLERANCE = 1e-5  # of the largest absolute logit of the case
@@ -64,6 +74,9 @@ SANDWICH = {
 BLOCK_NAMES = {
     "llama": PRE_NORM,
     "gemma": PRE_NORM,
+    "granite": PRE_NORM,
+    "mistral3": PRE_NORM,
+    "smollm3": PRE_NORM,
     "qwen2": PRE_NORM,
     "qwen3": PRE_NORM | HEAD_NORMS,
     "phi3": PRE_NORM | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
@@ -74,7 +87,16 @@ BLOCK_NAMES = {
     },
     "gemma2": SANDWICH,
     "gemma3": SANDWICH | HEAD_NORMS,
+    "gemma4": SANDWICH
+    | HEAD_NORMS
+    | {
+        "inp_gate": "per_layer_input_gate",
+        "proj": "per_layer_projection",
+        "post_norm": "post_per_layer_input_norm",
+        "layer_output_scale": "layer_scalar",
+    },
 }
+NEIGHBOURS = ("llama", "smollm3", "granite", "mistral3")  # whose attn_q and attn_k are permuted
 MATRIX_NAMES = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -108,19 +130,30 @@ def halves(rows, n_head):
 def checkpoint(metadata, tensors):
     """Dict: parameter name in transformers -> tensor."""
     arch, out = metadata["general.architecture"], {}
-    outside = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    outside = {
+        "token_embd": "model.embed_tokens",
+        "output_norm": "model.norm",
+        "output": "lm_head",
+        "per_layer_token_embd": "model.embed_tokens_per_layer",
+        "per_layer_model_proj": "model.per_layer_model_projection",
+        "per_layer_proj_norm": "model.per_layer_projection_norm",
+    }
+    shares = metadata[f"{arch}.block_count"] - metadata.get(f"{arch}.attention.shared_kv_layers", 0)
     n_head = metadata[f"{arch}.attention.head_count"]
     heads = {"attn_q": n_head, "attn_k": metadata.get(f"{arch}.attention.head_count_kv", n_head)}
     for name, t in tensors.items():
         *block, kind, suffix = name.split(".")
         if kind.startswith("rope_"):
             continue
-        if arch == "llama" and kind in heads:
+        if arch in NEIGHBOURS and kind in heads:
             t = halves(t, heads[kind])
-        if arch.startswith("gemma") and kind.endswith("norm"):
+        if block and int(block[1]) >= shares and kind in ("attn_k", "attn_v", "attn_k_norm"):
+            continue  # unused
+        if arch.startswith("gemma") and arch != "gemma4" and kind.endswith("norm"):
             t = t - 1  # exact for weights of 0.5 to 2
         if block:
-            out[f"model.layers.{block[1]}.{(MATRIX_NAMES | BLOCK_NAMES[arch])[kind]}.{suffix}"] = t
+            name = f"model.layers.{block[1]}.{(MATRIX_NAMES | BLOCK_NAMES[arch])[kind]}"
+            out[name if name.endswith("layer_scalar") else f"{name}.{suffix}"] = t
         else:
             out[f"{outside[kind]}.weight"] = t
     return out
@@ -202,12 +235,42 @@ def settings(metadata, tensors, scaling):
                 "rope.scaling.original_context_length", get("context_length")
             ),
         )
-    if arch in ("olmo2", "qwen2", "qwen3", "gemma"):
+    if arch == "granite":
+        numbers = dict(
+            logits_scaling=get("logit_scale"),
+            residual_multiplier=get("residual_scale", 1.0),
+            embedding_multiplier=get("embedding_scale", 1.0),
+            attention_multiplier=get("attention.scale", head_dim**-0.5),
+        )
+        if get("rope.scaling.finetuned", True):
+            return GraniteForCausalLM, GraniteConfig(**common, **numbers)
+        return GraniteMoeHybridForCausalLM, GraniteMoeHybridConfig(
+            **common,
+            **numbers,
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            shared_intermediate_size=common["intermediate_size"],
+            position_embedding_type=None,
+            mamba_n_heads=1,  # of no layer
+            layer_types=["attention"] * get("block_count"),
+        )
+    if arch == "gemma4":
+        return Gemma4ForCausalLM, gemma4_config(get, tensors, common)
+    if arch == "mistral3":
+        if rope["rope_type"] == "yarn":
+            multiplier = get("rope.scaling.yarn_log_multiplier", 0.0)
+            rope.update(mscale=1.0 if multiplier else 0.0, mscale_all_dim=multiplier)
+        else:
+            rope["original_max_position_embeddings"] = get("context_length")
+        rope["llama_4_scaling_beta"] = get("attention.temperature_scale", 0.0)
+        return Ministral3ForCausalLM, Ministral3Config(**common)
+    if arch in ("olmo2", "qwen2", "qwen3", "gemma", "smollm3"):
         kind, config = {
             "olmo2": (Olmo2ForCausalLM, Olmo2Config),
             "qwen2": (Qwen2ForCausalLM, Qwen2Config),
             "qwen3": (Qwen3ForCausalLM, Qwen3Config),
             "gemma": (GemmaForCausalLM, GemmaConfig),
+            "smollm3": (SmolLM3ForCausalLM, SmolLM3Config),
         }[arch]
         return kind, config(**common)
     caps = {
@@ -237,13 +300,61 @@ def settings(metadata, tensors, scaling):
     )
 
 
+def gemma4_config(get, tensors, common):
+    """A Gemma4TextConfig: sizes of the file are those of global blocks."""
+    local, heads = get("attention.sliding_window_pattern"), get("attention.head_count_kv")
+    heads = heads if isinstance(heads, list) else [heads] * len(local)
+    n_ff, names = get("feed_forward_length"), ("full_attention", "sliding_attention")
+    turning = float((tensors["rope_freqs.weight"] == 1).float().mean())
+    per_layer = get("embedding_length_per_layer_input")
+    return Gemma4TextConfig(
+        **common
+        | dict(
+            head_dim=get("attention.key_length_swa"),
+            intermediate_size=n_ff[0] if isinstance(n_ff, list) else n_ff,
+            num_key_value_heads=next(n for n, x in zip(heads, local) if x),
+            rope_parameters={
+                "sliding_attention": {
+                    "rope_type": "default",
+                    "rope_theta": get("rope.freq_base_swa", 10000.0),
+                },
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "partial_rotary_factor": turning,
+                    "rope_theta": get("rope.freq_base"),
+                },
+            },
+        ),
+        global_head_dim=get("attention.key_length"),
+        num_global_key_value_heads=next((n for n, x in zip(heads, local) if not x), None),
+        attention_k_eq_v=any(
+            not x and f"blk.{i}.attn_v.weight" not in tensors
+            for i, x in enumerate(local[: len(local) - get("attention.shared_kv_layers")])
+        ),
+        sliding_window=get("attention.sliding_window"),
+        layer_types=[names[x] for x in local],
+        final_logit_softcapping=get("final_logit_softcapping"),
+        num_kv_shared_layers=get("attention.shared_kv_layers"),
+        use_double_wide_mlp=isinstance(n_ff, list),
+        hidden_size_per_layer_input=per_layer,
+        vocab_size_per_layer_input=common["vocab_size"],
+    )
+
+
 def model(metadata, tensors, scaling=None):
     """A transformers model in f32 with every parameter taken from the file."""
     parameters = checkpoint(metadata, tensors)
     kind, config = settings(metadata, tensors, scaling)
+    if kind is GraniteMoeHybridForCausalLM:  # names, and gate and up in one
+        for i in range(config.num_hidden_layers):
+            old, new = f"model.layers.{i}.mlp.", f"model.layers.{i}.shared_mlp."
+            gate, up = (parameters.pop(f"{old}{x}_proj.weight") for x in ("gate", "up"))
+            parameters[f"{new}input_linear.weight"] = torch.cat([gate, up])
+            parameters[f"{new}output_linear.weight"] = parameters.pop(f"{old}down_proj.weight")
     config.tie_word_embeddings = "lm_head.weight" not in parameters
     net = kind(config).to(torch.float32).eval()
     own = dict(net.named_parameters())
+    own |= {name: b for name, b in net.named_buffers() if name.endswith("layer_scalar")}
     if own.keys() != parameters.keys():
         raise SystemExit(
             f"golden_logits.py: parameters differ: {sorted(own.keys() ^ parameters.keys())}"
@@ -275,11 +386,24 @@ def variants(metadata, scaling):
         "rope.scaling.yarn_beta_fast": 0.3,
         "rope.scaling.yarn_attn_factor": 1.3,
         "rope.scaling.attn_factor": 1.3,
+        "rope.scaling.yarn_log_multiplier": 2.0,
+        "attention.temperature_scale": 1.5,
+        "logit_scale": 1.1,
+        "residual_scale": 1.1,
+        "embedding_scale": 1.1,
+        "attention.scale": 1.1,
     }
+    if not metadata.get(f"{arch}.rope.scaling.finetuned", True):
+        del changes["rope.freq_base"]
+        yield "rope", {**metadata, f"{arch}.rope.scaling.finetuned": True}, scaling
+    if arch == "gemma4":
+        key = "gemma4.rope.freq_base_swa"
+        yield key, {**metadata, key: 15000.0}, scaling
     for key, factor in changes.items():
         if f"{arch}.{key}" in metadata:
             yield key, {**metadata, f"{arch}.{key}": metadata[f"{arch}.{key}"] * factor}, scaling
-    if metadata.get(f"{arch}.attention.sliding_window"):
+    window = metadata.get(f"{arch}.attention.sliding_window", 0)
+    if 0 < window < metadata[f"{arch}.context_length"]:
         key = f"{arch}.attention.sliding_window"
         yield "attention.sliding_window", {**metadata, key: metadata[key] + 1}, scaling
     key = f"{arch}.rope.scaling.original_context_length"
@@ -334,9 +458,11 @@ def golden(name, case):
     return torch.tensor([row.tolist() for row in golden_cases.expected(name, case)])
 
 
-def write_all():
+def write_all(names):
     with tempfile.TemporaryDirectory() as directory:
         for name, case in golden_cases.cases().items():
+            if names and name not in names:
+                continue
             rows = fresh(name, case, directory)
             try:
                 change = f"changed by {difference(rows, golden(name, case)):.1e}"
@@ -413,13 +539,14 @@ def main():
     parser = argparse.ArgumentParser(description="Make or compare the golden logits.")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     parser.add_argument("--real", metavar="DIR", help="check trained models instead")
+    parser.add_argument("names", nargs="*", help="cases to write (default: all)")
     a = parser.parse_args()
     torch.set_num_threads(1)
     if a.real:
         return 0 if check_real(a.real) else 1
     if a.check:
         return 0 if check_all() else 1
-    write_all()
+    write_all(a.names)
     return 0
 
 

@@ -23,6 +23,31 @@ TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{U}*{W}+|[^\r\n\p{{L}}\p{{N}}]?{U}+{W}*|\p{{N}}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n/]*|" + TAIL
 )
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{U}*{W}+{CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?{U}+{W}*{CONTRACTION}|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + TAIL
+)
+# another name of a rule in llama.cpp -> the name by which `words` knows it
+ALIASES = {
+    **dict.fromkeys(
+        "phi-2 olmo mpt jais trillion exaone4 gigachat a.x-4.0 mellum".split(), "gpt-2"
+    ),
+    **dict.fromkeys("modern-bert granite-docling jina-es jina-de".split(), "gpt-2"),
+    **dict.fromkeys("jina-v2-es jina-v2-de".split(), "gpt-2"),
+    **dict.fromkeys("llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0".split(), "llama-bpe"),
+    **dict.fromkeys("lfm2 jina-v5-nano smaug-bpe dbrx glm4 chatglm-bpe".split(), "llama-bpe"),
+    **dict.fromkeys("deepseek-r1-qwen stablelm2 megrez hunyuan solar-open".split(), "qwen2"),
+    **dict.fromkeys("grok-2 kormo f2llmv2".split(), "qwen2"),
+    **dict.fromkeys("llama4 kanana2 talkie minimax-m2".split(), "gpt-4o"),
+    **dict.fromkeys("smollm refact codeshell command-r exaone".split(), "starcoder"),
+    **dict.fromkeys("minerva-7b mellum2".split(), "starcoder"),
+}
+# a word that is a token is not merged
+WHOLE_WORDS = {
+    *"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano".split(),
+    "tekken",
+}
 DEEPSEEK = [
     r"[\r\n]",
     (
@@ -59,17 +84,16 @@ def words(pre):
         "qwen2": [split(qwen2)],
         "qwen35": [split(QWEN35)],
         "tekken": [split(TEKKEN)],
+        "gpt-4o": [split(O200K)],
         "starcoder": [digits()],
-        "smollm": [digits()],
-        "command-r": [digits()],
         "gpt-2": [],
         "deepseek-llm": [split(p) for p in DEEPSEEK] + [digits()],
-    }[pre]
+    }[ALIASES.get(pre, pre)]
 
 
 def pre_tokenizer(pre):
     """All of it: words, then the byte-level alphabet."""
-    regex = pre in ("gpt-2", "starcoder", "smollm", "command-r")
+    regex = ALIASES.get(pre, pre) in ("gpt-2", "starcoder")
     return pre_tokenizers.Sequence([*words(pre), byte_level(regex)])
 
 
@@ -94,7 +118,7 @@ class Reference:
         else:
             pre = file.metadata["tokenizer.ggml.pre"]
             self._tokenizer = tokenizers.Tokenizer(
-                models.BPE(vocab, merges, ignore_merges=pre in ("llama-bpe", "tekken"))
+                models.BPE(vocab, merges, ignore_merges=pre in WHOLE_WORDS)
             )
             self._tokenizer.pre_tokenizer = pre_tokenizer(pre)
         added = [i for i, kind in enumerate(types) if kind == USER_DEFINED and not is_control(i)]

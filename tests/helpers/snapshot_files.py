@@ -15,16 +15,17 @@ from sluice.kvcache.snapshot import Geometry, Snapshot
 
 MODEL = bytes(range(32))
 SMALL = Geometry(n_layer=2, n_head_kv=2, head_dim=8, kv_type=1, n_vocab=40)
+# layers of several widths
+MIXED = Geometry(3, 2, 8, 1, 40, ((2, 8), (1, 24), (3, 8)))
 # rows of 4 KiB: several pieces
 LARGE = Geometry(n_layer=2, n_head_kv=8, head_dim=128, kv_type=0, n_vocab=5000)
 
 
 def fill(s, first, last, seed=1):
     """Fill tokens and rows first to last - 1 of `s` with values from the seed and their positions."""
-    row = s.layout.row_bytes
     for pos in range(first, last):
         s.tokens[pos] = (pos * 7 + seed) % s.geometry.n_vocab
-        for layer in range(s.geometry.n_layer):
+        for layer, row in enumerate(s.layout.rows):
             for part, at in ((0, s.k(layer)), (1, s.v(layer))):
                 data = hashlib.sha256(f"{seed} {pos} {layer} {part}".encode()).digest()
                 ffi.memmove(
@@ -63,9 +64,10 @@ def refused(path, **kwargs):
 
 def content(s):
     """All that is valid in `s`, as comparable values."""
-    n = s.n_tok * s.layout.row_bytes
     planes = [
-        bytes(ffi.buffer(at, n)) for l in range(s.geometry.n_layer) for at in (s.k(l), s.v(l))
+        bytes(ffi.buffer(at, s.n_tok * row))
+        for layer, row in enumerate(s.layout.rows)
+        for at in (s.k(layer), s.v(layer))
     ]
     return (
         s.n_tok,

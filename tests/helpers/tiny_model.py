@@ -1,6 +1,6 @@
 """Small GGUF models of pseudo-random weights, the same bytes on every machine.
 
-    python3 tests/helpers/tiny_model.py OUT.gguf [--arch llama|gemma|gemma2|gemma3|olmo2|phi3|qwen2|qwen3]
+    python3 tests/helpers/tiny_model.py OUT.gguf [--arch llama|gemma|...]
                                          [--type f32|f16|bf16|q8_0|q4_0|q4_1] [--seed N] [--vocab N]
 
 Only the standard library; no number depends on anything but random.Random(integer).random(), whose bits Python guarantees
@@ -27,6 +27,13 @@ qwen2, qwen3, phi3.  Llama's block, but pairs are (i, i + dimension_count / 2), 
     and attn_v.bias, F32; qwen3 attn_q_norm and attn_k_norm, [key_length], on each head before rope. phi3 stores the rows of attn_q,
     attn_k and attn_v as one matrix attn_qkv, those of ffn_gate and ffn_up as one, ffn_up; its window is in every block.
 
+smollm3, granite, mistral3.  Llama's block, pairs and all. smollm3: no rope in blocks 3, 7, ... granite: x begins as
+    `embedding_scale` times the row, scores are scaled by `attention.scale`, what attention and feed-forward add is
+    multiplied by `residual_scale`, logits are divided by `logit_scale`; `rope.scaling.finetuned` false: no rope at all.
+    mistral3: after rope a query is multiplied by 1 + `attention.temperature_scale` ln(1 + floor(pos / n)), n
+    `rope.scaling.original_context_length`; with `rope.scaling.yarn_log_multiplier` m cosines and sines are multiplied
+    by (0.1 ln factor + 1) / (0.1 m ln factor + 1).
+
 olmo2.  As qwen3, but attn_q_norm and attn_k_norm are for all heads together, [head_count * key_length] and
     [head_count_kv * key_length]; there are no norms before: x += norm(attn_output(attention(x)), post_attention_norm);
     x += norm(ffn_down(silu(ffn_gate(x)) * ffn_up(x)), post_ffw_norm).
@@ -47,6 +54,14 @@ gemma3.  Pairs are (i, i + head_dim / 2), rows as in the checkpoint. Every store
     n is `attention.sliding_window_pattern` (u32; some writers store an array of bool, true = local), else 6. Without
     the window every block is global. Global blocks turn by rope.freq_base and its scaling, local ones by
     `rope.freq_base_swa`, else 10000, never scaled. `final_logit_softcapping` c, if present and not 0: c * tanh(logit / c).
+
+gemma4.  Gemma 3's block, and norms hold no 1. Heads of global blocks have `key_length`, those of local ones
+    `key_length_swa`; `sliding_window_pattern`, array of bool, is true for local blocks. `rope_freqs` holds 1 for pairs of
+    global blocks that turn, 1e30 for others. Values are normalized head by head, without a gain; scores have no scale;
+    without attn_v values are the keys before their norm. The last `shared_kv_layers` blocks use keys and values of the
+    last block of their kind before them. The row of a block is ((proj x / sqrt(n)) normalized + sqrt(p) row of
+    per_layer_token_embd) / sqrt 2, x the scaled embedding, proj per_layer_model_proj, p its width; after the
+    feed-forward part x += norm(proj(gelu(inp_gate x) * row), post_norm); then x *= layer_output_scale.
 
 A type that a row does not fit (32 weights to a block) gives way to F16 for that matrix, as in llama.cpp's quantiser.
 """
@@ -109,20 +124,53 @@ GEMMA3 = {
 }
 GEMMA = {**LLAMA, "arch": "gemma", "eps": 1e-6, "head_dim": 48}
 GEMMA2 = {**GEMMA, "arch": "gemma2", "window": 64, "attn_cap": 4.0, "final_cap": 10.0}
+GEMMA4 = {
+    **{key: GEMMA3[key] for key in GEMMA3 if key not in ("rope_scaling",)},
+    "arch": "gemma4",
+    "rope_scaling": None,
+    "n_head_kv": 1,
+    "head_dim": 32,
+    "head_dim_global": 64,
+    "n_head_kv_global": None,
+    "window": 24,
+    "pattern": None,
+    "local": None,
+    "n_shared": 2,
+    "wide": True,
+    "n_ple": 32,
+    "turning": 0.25,
+    "layer_scale": True,
+    "k_eq_v": False,
+    "unused_kv": False,
+    "final_cap": 30.0,
+}
 DEFAULTS = {
     "llama": LLAMA,
     "gemma": GEMMA,
     "gemma2": GEMMA2,
     "gemma3": GEMMA3,
+    "gemma4": GEMMA4,
     "olmo2": {**LLAMA, "arch": "olmo2", "rope_base": 5e5, "eps": 1e-6},
     "phi3": {**LLAMA, "arch": "phi3", "n_rot": None},
     "qwen2": {**LLAMA, "arch": "qwen2", "rope_base": 1e6, "eps": 1e-6},
     "qwen3": {**LLAMA, "arch": "qwen3", "rope_base": 1e6, "eps": 1e-6, "head_dim": 48},
+    "smollm3": {**LLAMA, "arch": "smollm3", "rope_base": 2e6, "eps": 1e-6},
+    "granite": {
+        **LLAMA,
+        "arch": "granite",
+        "logit_scale": 8.0,
+        "residual_scale": 0.22,
+        "embedding_scale": 12.0,
+        "scale": 0.0156,
+        "rope": True,
+    },
+    "mistral3": {**LLAMA, "arch": "mistral3", "rope_base": 1e6, "head_dim": 48, "sharpening": 0.1},
 }
 FAMILY = {
     "gemma": "gemma3",
     "gemma2": "gemma3",
     "gemma3": "gemma3",
+    "gemma4": "gemma3",
 }  # whose vocabulary; else llama's
 
 
@@ -147,6 +195,8 @@ def shapes(c):
         out["rope_freqs.weight"] = (c["head_dim"] // 2,)
     if (c["rope_scaling"] or {}).get("type") == "longrope":
         out["rope_factors_long.weight"] = out["rope_factors_short.weight"] = (n_rot(c) // 2,)
+    if c["arch"] == "gemma4":
+        return out | gemma4_shapes(c)
     for i in range(c["n_layer"]):
         block = {
             "attn_norm": (n,),
@@ -183,12 +233,55 @@ def shapes(c):
     return out
 
 
+def local_blocks(c):
+    """Whether each block of a gemma4 is local: the default is two local ones to a global one."""
+    return c["local"] or [i % 3 != 2 for i in range(c["n_layer"])]
+
+
+def gemma4_shapes(c):
+    """The tensors of a gemma4 but for those of every family, as `shapes`."""
+    n, p, n_layer = c["n_embd"], c["n_ple"], c["n_layer"]
+    out = {"rope_freqs.weight": (c["head_dim_global"] // 2,)}
+    if p:
+        out["per_layer_token_embd.weight"] = (p * n_layer, c["n_vocab"])
+        out["per_layer_model_proj.weight"] = (n, p * n_layer)
+        out["per_layer_proj_norm.weight"] = (p,)
+    for i, local in enumerate(local_blocks(c)):
+        shares = i >= n_layer - c["n_shared"]
+        dim = c["head_dim"] if local else c["head_dim_global"]
+        n_kv = (c["n_head_kv"] if local else c["n_head_kv_global"] or c["n_head_kv"]) * dim
+        n_ff = c["n_ff"] * (2 if c["wide"] and shares else 1)
+        block = {"attn_norm": (n,), "attn_q": (n, c["n_head"] * dim), "attn_q_norm": (dim,)}
+        if not shares or c["unused_kv"]:
+            block.update(attn_k=(n, n_kv), attn_k_norm=(dim,))
+            if local or not c["k_eq_v"]:
+                block["attn_v"] = (n, n_kv)
+        block.update(
+            attn_output=(c["n_head"] * dim, n),
+            post_attention_norm=(n,),
+            ffn_norm=(n,),
+            ffn_gate=(n, n_ff),
+            ffn_up=(n, n_ff),
+            ffn_down=(n_ff, n),
+            post_ffw_norm=(n,),
+        )
+        if p:
+            block.update(inp_gate=(n, p), proj=(p, n), post_norm=(n,))
+        if c["layer_scale"]:
+            block["layer_output_scale"] = (1,)
+        out.update((f"blk.{i}.{name}.weight", shape) for name, shape in block.items())
+    return out
+
+
 def weights(c, name, shape):
     """array("f") of the weights of one tensor, uniform. Its numbers depend on the seed, its name and its shape alone.
 
     The spreads keep activations near 1, let attention choose (score deviation about 1.5), let the blocks outweigh the
     embedding in the residual sum, and make logits of deviation about 3: far from ties, so an argmax means something.
     """
+    if name == "rope_freqs.weight" and c["arch"] == "gemma4":
+        n_turning = int(c["turning"] * shape[0])
+        return array.array("f", [1.0] * n_turning + [1e30] * (shape[0] - n_turning))
     if name == "rope_freqs.weight":
         return array.array("f", llama3_factors(c))
     if name.startswith("rope_factors_"):
@@ -200,6 +293,8 @@ def weights(c, name, shape):
     n = math.prod(shape)
     if name.endswith(".bias"):
         return array.array("f", [draw() - 0.5 for _ in range(n)])
+    if c["arch"] == "gemma4" and name.split(".")[-2] == "attn_q_norm":
+        return array.array("f", [(0.75 + 0.5 * draw()) / 3 for _ in range(n)])  # no other scale
     if len(shape) == 1:  # norms: around 1, and exact after 1 is subtracted
         return array.array("f", [0.75 + 0.5 * draw() for _ in range(n)])
     kind = name.split(".")[-2]
@@ -212,6 +307,9 @@ def weights(c, name, shape):
         "ffn_gate": 1.5,
         "ffn_up": 1.5,
         "ffn_down": 1.5,
+        "per_layer_token_embd": math.sqrt(shape[0] / max(1, c.get("n_ple", 0))),
+        "inp_gate": 1.5,
+        "proj": 1.5,
     }.get(kind, 1.0)
     reach = gain * math.sqrt(3 / shape[0])
     return array.array("f", [(2 * draw() - 1) * reach for _ in range(n)])
@@ -323,7 +421,18 @@ def metadata(c):
     }
     if arch in ("qwen2", "phi3", "olmo2"):  # their converters write no width of heads
         del numbers["attention.key_length"], numbers["attention.value_length"]
-    if arch in ("llama", "phi3"):
+    for name, key in (
+        ("logit_scale", "logit_scale"),
+        ("residual_scale", "residual_scale"),
+        ("embedding_scale", "embedding_scale"),
+        ("scale", "attention.scale"),
+        ("sharpening", "attention.temperature_scale"),
+    ):
+        if c.get(name):
+            numbers[key] = ("f32", c[name])
+    if not c.get("rope", True):
+        numbers["rope.scaling.finetuned"] = ("bool", False)
+    if arch in ("llama", "phi3", "smollm3", "granite", "mistral3"):
         numbers["rope.dimension_count"] = ("u32", n_rot(c))
     if c["window"] or arch == "phi3":
         numbers["attention.sliding_window"] = ("u32", c["window"])
@@ -337,6 +446,8 @@ def metadata(c):
     ):
         if c.get(name):
             numbers[key] = ("f32", c[name])
+    if arch == "gemma4":
+        numbers.update(gemma4_keys(c))
     numbers.update(scaling_keys(c))
     return {
         "general.architecture": ("string", arch),
@@ -357,6 +468,33 @@ def metadata(c):
     }
 
 
+def gemma4_keys(c):
+    """The metadata that only a gemma4 has, or that mean something else there."""
+    local, first = local_blocks(c), c["n_layer"] - c["n_shared"]
+    own = {
+        "attention.shared_kv_layers": ("u32", c["n_shared"]),
+        "embedding_length_per_layer_input": ("u32", c["n_ple"]),
+        "attention.sliding_window_pattern": ("[bool]", local),
+        "attention.key_length": ("u32", c["head_dim_global"]),
+        "attention.value_length": ("u32", c["head_dim_global"]),
+        "attention.key_length_swa": ("u32", c["head_dim"]),
+        "attention.value_length_swa": ("u32", c["head_dim"]),
+        "rope.dimension_count": ("u32", c["head_dim_global"]),
+        "rope.dimension_count_swa": ("u32", c["head_dim"]),
+    }
+    if c["wide"]:
+        own["feed_forward_length"] = (
+            "[i32]",
+            [c["n_ff"] * (2 if i >= first else 1) for i in range(c["n_layer"])],
+        )
+    if c["n_head_kv_global"]:
+        own["attention.head_count_kv"] = (
+            "[i32]",
+            [c["n_head_kv"] if x else c["n_head_kv_global"] for x in local],
+        )
+    return own
+
+
 def n_rot(c):
     """Elements of a head that turn."""
     return c.get("n_rot") or c["head_dim"]
@@ -372,6 +510,7 @@ def scaling_keys(c):
         "yarn_attn_factor": "f32",
         "yarn_beta_fast": "f32",
         "yarn_beta_slow": "f32",
+        "yarn_log_multiplier": "f32",
     }
     out = {
         f"rope.scaling.{key}": (kind, s[key])

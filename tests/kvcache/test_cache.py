@@ -210,7 +210,7 @@ def test_cache_evicts_the_least_recently_used_first(tmp_path):
 def test_store_keeps_the_bound(tmp_path):
     for seed in range(6):
         with make(tmp_path, 200, 200, LARGE, seed=seed) as s:
-            n_bytes = 200 * s.layout.row_bytes * s.layout.n_plane
+            n_bytes = 200 * s.layout.rows[0] * s.layout.n_plane
             prefix_cache.store(str(tmp_path), s, max_bytes=3 * n_bytes)
         assert sum(e.stat().st_blocks * 512 for e in os.scandir(tmp_path)) <= 3 * n_bytes
     assert len(os.listdir(tmp_path)) == 2  # each is a little more than its rows

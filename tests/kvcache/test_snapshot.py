@@ -9,7 +9,7 @@ import stat
 import struct
 
 import pytest
-from snapshot_files import LARGE, MODEL, SMALL, content, fill, load, make, refused, seal
+from snapshot_files import LARGE, MIXED, MODEL, SMALL, content, fill, load, make, refused, seal
 
 from sluice.faults import Error
 from sluice.kernels import ffi, lib
@@ -21,7 +21,14 @@ from sluice.kvcache.snapshot import Geometry, Snapshot
 
 @pytest.mark.parametrize(
     "geometry, n_tok, capacity",
-    [(SMALL, 1, 1), (SMALL, 10, 50), (SMALL, 50, 50), (LARGE, 600, 700)],
+    [
+        (SMALL, 1, 1),
+        (SMALL, 10, 50),
+        (SMALL, 50, 50),
+        (LARGE, 600, 700),
+        (MIXED, 10, 50),
+        (MIXED, 200, 200),
+    ],
 )
 def test_opened_equals_sealed(tmp_path, geometry, n_tok, capacity):
     s = make(tmp_path, n_tok, capacity, geometry)
@@ -32,6 +39,59 @@ def test_opened_equals_sealed(tmp_path, geometry, n_tok, capacity):
     assert content(opened) == before and opened.capacity == capacity
     assert stat.S_IMODE(os.stat(tmp_path / "a.kv").st_mode) == 0o600
     assert os.listdir(tmp_path) == ["a.kv"]
+
+
+def test_snapshot_of_layers_of_several_widths_is_as_documented(tmp_path):
+    data = seal(tmp_path / "a.kv", geometry=MIXED, n_tok=100, capacity=200).read_bytes()
+    assert data[6:8] == b"\x03\x00" and struct.unpack_from("<3I", data, 48) == (3, 2, 8)
+    kv, stride, v, size = struct.unpack_from("<4Q", data, 96)
+    assert (stride, v, size) == (0, 0, len(data))
+    assert struct.unpack_from("<6H", data, 192) == (2, 8, 1, 24, 3, 8) and not any(data[204:4092])
+    at = kv
+    for layer, row in enumerate((32, 48, 48)):
+        for part in (0, 1):
+            digest = hashlib.sha256(f"1 3 {layer} {part}".encode()).digest()
+            assert data[at + 3 * row :][:row] == (digest * 2)[:row]
+            at += -(-200 * row // 4096) * 4096
+    assert at == size
+
+
+def test_grown_copy_of_layers_of_several_widths_has_all_rows(tmp_path):
+    base = load(seal(tmp_path / "a.kv", geometry=MIXED), MIXED)
+    new = Snapshot.create(MIXED, 300, MODEL, "exact-2", str(tmp_path))
+    new.copy_rows_from(base)
+    assert content(new) == content(base)
+    part = Snapshot.create(MIXED, 300, MODEL, "exact-2", str(tmp_path))
+    part.copy_rows_from(base, 4)
+    for (rows, row), whole in zip(part.layout.planes, content(base)[3]):
+        assert bytes(ffi.buffer(part._base + rows, 4 * row)) == whole[: 4 * row]
+
+
+@pytest.mark.parametrize(
+    "table, what",
+    [
+        ((2, 8, 1, 24, 3, 16), "made with widths"),
+        ((2, 8, 0, 24, 3, 8), "heads of a layer are 0"),
+        ((1, 8, 1, 24, 3, 8), "are not those of the first layer"),
+    ],
+)
+def test_wrong_table_of_widths_is_refused(tmp_path, table, what):
+    path = seal(tmp_path / "a.kv", geometry=MIXED)
+    page = bytearray(path.read_bytes())
+    struct.pack_into("<6H", page, 192, *table)
+    struct.pack_into("<I", page, 4092, lib.crc32c(0, bytes(page[:4092]), 4092))
+    path.write_bytes(page)
+    assert what in refused(path, geometry=MIXED)
+
+
+def test_tables_of_too_many_layers_are_refused(tmp_path):
+    path = seal(tmp_path / "a.kv", geometry=MIXED)
+    page = bytearray(path.read_bytes())
+    for n_layer in (0, 976, 0xFFFFFFFF):
+        struct.pack_into("<I", page, 48, n_layer)
+        struct.pack_into("<I", page, 4092, lib.crc32c(0, bytes(page[:4092]), 4092))
+        path.write_bytes(page)
+        assert re.search("n_layer|layer are 0|reserved", refused(path, geometry=MIXED))
 
 
 def test_snapshot_bytes_are_as_documented(tmp_path):
@@ -153,7 +213,7 @@ def test_snapshot_of_a_prefix_has_no_logits(tmp_path):
     part.copy_rows_from(base, 4)
     n_tok, tokens, logits, planes = content(part)
     assert (n_tok, tokens) == (4, base.tokens[:4].tolist()) and not any(logits)
-    assert planes == [p[: 4 * part.layout.row_bytes] for p in content(base)[3]]
+    assert planes == [p[: 4 * part.layout.rows[0]] for p in content(base)[3]]
 
 
 def test_sealed_snapshot_is_not_changed_by_its_writer(tmp_path):
@@ -177,9 +237,9 @@ def test_snapshot_header_checks_each_bit(tmp_path):
     for bit in bits:
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-        what = (
-            "not a snapshot" if bit < 48 else "snapshot version" if bit < 64 else "header checksum"
-        )
+        what = "not a snapshot" if bit < 48 else "snapshot version"
+        if bit == 48 or bit >= 64:  # 48: version 3 for 2
+            what = "header checksum"
         assert what in refused(path), bit
         data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
@@ -257,7 +317,7 @@ def test_another_model_arithmetic_or_geometry_is_named(tmp_path):
         refused(path, arithmetic="fast-2")
         == "made with arithmetic exact-2, but this is fast-2 (see --arithmetic)"
     )
-    for field in Geometry._fields:
+    for field in Geometry._fields[:-1]:
         value = getattr(SMALL, field)
         wrong = SMALL._replace(**{field: 0 if field == "kv_type" else value + 1})
         assert (

@@ -141,7 +141,8 @@ def test_unknown_architecture_is_refused_with_the_names_of_the_files(added, tmp_
         Model(str(tmp_path / "m.gguf"), 1)
     assert e.value.code == 69
     assert str(e.value).endswith(
-        "this build runs forward_first, gemma, gemma2, gemma3, llama, olmo2, phi3, qwen2, qwen3"
+        "this build runs forward_first, gemma, gemma2, gemma3, gemma4, granite, llama, mistral3, olmo2,"
+        " phi3, qwen2, qwen3, smollm3"
     )
 
 
@@ -227,6 +228,15 @@ def test_record_readers_test_no_family_by_name(path):
     families = [*architectures.names(), "mistral", "Gemma", "Qwen"]
     assert not re.search("[\"'](" + "|".join(families) + ")[\"']", text)
     assert not re.search(r"\barch (==|!=|in|not in)|arch\.startswith", text)
+
+
+def test_diff_that_the_page_shows_is_that_of_smollm3():
+    page = (ROOT / "lib/sluice/model/README.md").read_text()
+    block = page.split("```diff\n")[1].split("```")[0]
+    lines = [line.removeprefix("+") for line in block.splitlines()]
+    file = (ROOT / "lib/sluice/model/architectures/smollm3.py").read_text().splitlines()
+    assert len(lines) > 15 and set(lines) <= set(file)
+    assert f"new: {len(file)} lines" in page
 
 
 def test_command_refuses_an_unknown_architecture_by_name(tmp_path):

@@ -22,7 +22,7 @@ def torch_python(*argv):
     else:
         pytest.skip("torch and transformers are not installed: make golden-check")
     return subprocess.run(
-        [str(python), *map(str, argv)], cwd=ROOT / "tests", capture_output=True, text=True
+        [str(python), *map(str, argv)], cwd=ROOT / "tests/helpers", capture_output=True, text=True
     )
 
 

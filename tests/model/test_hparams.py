@@ -210,6 +210,7 @@ def yarn(**keys):
 
 
 LONG = {"arch": "phi3", "rope_scaling": {"type": "longrope", "original_context_length": 64}}
+GEMMA4 = {"arch": "gemma4", "n_layer": 6}
 BAD_OF = [
     # (configuration, what is changed, exit code, the line that is printed, after the file's name)
     ({}, yarn(factor=None), 65, "llama.rope.scaling.factor is missing"),
@@ -443,6 +444,117 @@ BAD_OF = [
         "tensor blk.1.post_attention_norm.weight is missing",
     ),
     (
+        GEMMA4,
+        put("gemma4.expert_count", "u32", 128),
+        69,
+        "gemma4.expert_count is set: not supported by this build",
+    ),
+    (
+        GEMMA4,
+        drop("gemma4.attention.sliding_window_pattern"),
+        65,
+        "gemma4.attention.sliding_window_pattern is missing",
+    ),
+    (
+        GEMMA4,
+        put("gemma4.attention.sliding_window_pattern", "[bool]", [True] * 5),
+        65,
+        "gemma4.attention.sliding_window_pattern: an array of 5 bool, not one for each block",
+    ),
+    (
+        GEMMA4,
+        put("gemma4.attention.sliding_window_pattern", "[bool]", [True] * 4 + [True, False]),
+        69,
+        "gemma4.attention.shared_kv_layers 2: block 5 has none to share with",
+    ),
+    (
+        GEMMA4,
+        put("gemma4.attention.shared_kv_layers", "u32", 6),
+        65,
+        "gemma4.attention.shared_kv_layers: 6 is not within 0 to 5",
+    ),
+    (
+        GEMMA4,
+        put("gemma4.attention.head_count_kv", "[i32]", [1, 1, 3, 1, 1, 4]),
+        65,
+        "gemma4.attention.head_count_kv: 3 of block 2 does not divide head_count 4",
+    ),
+    (
+        GEMMA4,
+        put("gemma4.attention.head_count_kv", "[i32]", [1, 1, 1, 1, 1, 2]),
+        69,
+        "gemma4.attention.shared_kv_layers 2: block 5 has none to share with",
+    ),
+    (
+        GEMMA4,
+        put("gemma4.feed_forward_length", "[i32]", [256, 256, 256, 256, 0, 256]),
+        65,
+        "gemma4.feed_forward_length: 0 of block 4 is not within 1 to 1048576",
+    ),
+    (
+        GEMMA4,
+        put("gemma4.attention.key_length_swa", "u32", 31),
+        65,
+        "gemma4.attention.key_length_swa: 31 is not an even number of at least"
+        " rope.dimension_count_swa",
+    ),
+    (
+        GEMMA4,
+        put("gemma4.attention.value_length_swa", "u32", 12),
+        69,
+        "gemma4.attention.value_length_swa other than key_length_swa",
+    ),
+    (GEMMA4, drop("blk.0.attn_k.weight"), 65, "tensor blk.0.attn_k.weight is missing"),
+    (GEMMA4, drop("blk.0.attn_v.weight"), 65, "tensor blk.0.attn_v.weight is missing"),
+    (
+        GEMMA4,
+        drop("per_layer_token_embd.weight"),
+        65,
+        "tensor per_layer_token_embd.weight is missing",
+    ),
+    (
+        {**GEMMA4, "n_ple": 0},
+        put("gemma4.embedding_length_per_layer_input", "u32", 8),
+        65,
+        "tensor per_layer_token_embd.weight is missing",
+    ),
+    (
+        {"arch": "granite"},
+        drop("granite.logit_scale"),
+        65,
+        "granite.logit_scale is missing",
+    ),
+    (
+        {"arch": "granite"},
+        put("granite.residual_scale", "f32", -1.0),
+        65,
+        "granite.residual_scale: -1.0 is not within 0 to 1e+06",
+    ),
+    (
+        {"arch": "granite"},
+        put("granite.deepstack_mapping", "[i32]", [1, 2]),
+        69,
+        "granite.deepstack_mapping is set: not supported by this build",
+    ),
+    (
+        {"arch": "granite"},
+        put("granite.expert_count", "u32", 32),
+        69,
+        "granite.expert_count is set: not supported by this build",
+    ),
+    (
+        {"arch": "mistral3"},
+        put("mistral3.attention.temperature_scale", "f32", -0.5),
+        65,
+        "mistral3.attention.temperature_scale: -0.5 is not within -1e-09 to 1000",
+    ),
+    (
+        {"arch": "smollm3"},
+        put("smollm3.attention.sliding_window", "u32", 100),
+        69,
+        "smollm3.attention.sliding_window is set: not supported by this build",
+    ),
+    (
         {"arch": "gemma3"},
         put("gemma3.attn_logit_softcapping", "f32", 50.0),
         69,
@@ -479,7 +591,8 @@ def hparams(tmp_path, change=lambda m, t: None, **config):
 @pytest.mark.parametrize("arch", tiny_model.DEFAULTS)
 def test_hparams_accept_every_architecture(tmp_path, arch):
     assert sorted(tiny_model.DEFAULTS) == architectures.names()
-    h = hparams(tmp_path, arch=arch)
+    more = {"n_layer": 6, "head_dim_global": 16} if arch == "gemma4" else {}
+    h = hparams(tmp_path, arch=arch, **more)
     assert (h.arch, h.n_head, h.n_head_kv, h.head_dim, h.n_vocab) == (arch, 4, 2, 16, 400)
 
 

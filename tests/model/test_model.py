@@ -95,6 +95,31 @@ OTHERS = {
         arch="phi3", n_rot=24, rope_scaling={"type": "longrope", "original_context_length": 64}
     ),
     "phi3-bf16": dict(arch="phi3", window=37),
+    "gemma4-q8_0": dict(arch="gemma4", n_layer=6, window=16),
+    "gemma4-f32": dict(
+        arch="gemma4",
+        n_layer=3,
+        window=16,
+        n_head_kv=2,
+        n_head_kv_global=1,
+        k_eq_v=True,
+        n_shared=0,
+        n_ple=0,
+        wide=False,
+        layer_scale=False,
+    ),
+    "smollm3-q8_0": dict(arch="smollm3", n_layer=5),
+    "granite-q4_0": dict(arch="granite", scale=0.3, embedding_scale=3.0, logit_scale=2.0),
+    "granite-f32": dict(arch="granite", rope=False, logit_scale=2.0),
+    "mistral3-q8_0": dict(
+        arch="mistral3",
+        rope_scaling={
+            "type": "yarn",
+            "factor": 8.0,
+            "original_context_length": 64,
+            "yarn_log_multiplier": 1.0,
+        },
+    ),
 }
 
 SMALL = {"n_layer": 2, "n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
@@ -146,6 +171,7 @@ def test_result_does_not_depend_on_chunks_or_instruction_set(models, tmp_path, n
     [
         *((name, kv) for name in ("llama-q8_0", "gemma3-f16") for kv in ("f16", "f32", "q8_0")),
         *((name, "f16") for name in OTHERS),
+        ("gemma4-q8_0", "q8_0"),
     ],
 )
 def test_decode_equals_prefill(models, tmp_path, name, kv):
@@ -161,7 +187,9 @@ def test_decode_equals_prefill(models, tmp_path, name, kv):
     assert fingerprint(m, parts, tmp_path / "a") == fingerprint(m, whole, tmp_path / "b")
 
 
-@pytest.mark.parametrize("name", ["phi3-q8_0", "qwen3-q4_1", "mistral-q8_0"])
+@pytest.mark.parametrize(
+    "name", ["phi3-q8_0", "qwen3-q4_1", "mistral-q8_0", "mistral3-q8_0", "gemma4-q8_0"]
+)
 def test_snapshot_past_the_original_context_has_the_same_bits(models, tmp_path, name):
     """64 positions, or a window of 50: a cache made for less, by another process, is continued in a
     larger one.
@@ -263,7 +291,31 @@ def test_rows_of_logits_equal_those_after_each_id(models, name):
     assert b"".join(found) == b"".join(expected[3:])
 
 
-@pytest.mark.parametrize("name", [*OTHERS, "llama-q8_0", "gemma3-f16"])
+def test_blocks_that_share_are_computed_for_what_is_asked_alone(models, monkeypatch):
+    """Blocks 4 and 5 of 6 store no keys and values: behind those of block 3 three tokens are
+    enough.
+    """
+    m, seen = Model(str(models["gemma4-q8_0"]), 1), []
+    linears = Forward.linears
+    monkeypatch.setattr(
+        Forward,
+        "linears",
+        lambda f, x, *ws: seen.append((ws[0].name, f.n_tok)) or linears(f, x, *ws),
+    )
+    assert m.hparams.kv_layers == [0, 1, 2, 3, 3, 2] and m.hparams.n_kv == 4
+    for _ in m.run(Scratch(m.geometry("f16"), 40), IDS[:40], 3):
+        pass
+    names = ("attn_q", "attn_output", "ffn_gate", "ffn_down", "inp_gate", "proj")
+    expected = [("per_layer_model_proj", 40)]
+    for i in range(6):
+        expected += [(name, 40 if i < 3 or i == 3 and name == "attn_q" else 3) for name in names]
+    assert seen == expected
+
+
+UNSHARED = [name for name in OTHERS if not name.startswith("gemma4")]
+
+
+@pytest.mark.parametrize("name", [*UNSHARED, "llama-q8_0", "gemma3-f16"])
 def test_last_block_is_computed_for_what_is_asked_alone(models, name, monkeypatch):
     """Its keys and values are for all tokens; what follows them there is for the last n_last."""
     m, seen = Model(str(models[name]), 1), []

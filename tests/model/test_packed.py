@@ -25,6 +25,14 @@ CONFIGS = {
     ),
     "phi3-bf16": dict(arch="phi3", window=37),
     "olmo2-q4_0": dict(arch="olmo2"),
+    "gemma4-q8_0": dict(arch="gemma4", window=16, n_layer=6),
+    "gemma4-f16": dict(arch="gemma4", window=9, n_layer=4, n_shared=1, n_ple=8, wide=False),
+    "smollm3-f32": dict(arch="smollm3", n_layer=4),
+    "granite-q8_0": dict(arch="granite", scale=0.3, embedding_scale=3.0, logit_scale=2.0),
+    "mistral3-q8_0": dict(
+        arch="mistral3",
+        rope_scaling={"type": "yarn", "factor": 8.0, "original_context_length": 16},
+    ),
 }
 SMALL = {"n_layer": 2, "n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
 

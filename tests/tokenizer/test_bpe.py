@@ -32,7 +32,10 @@ EXAMPLES = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 FAMILIES = ["gpt-2", "llama-bpe", "qwen2", "deepseek-llm", "starcoder", "gemma-4"]
-RULES = ["gpt-2", "llama-bpe", "qwen2", "qwen35", "tekken", "starcoder", "deepseek-llm"]
+RULES = [
+    *("gpt-2", "llama-bpe", "qwen2", "qwen35", "tekken", "gpt-4o", "starcoder", "deepseek-llm"),
+]
+OTHER_NAMES = sorted(set(bpe.PRE) - set(RULES))
 # of Unicode 17: the reference's Digits know them, its expressions do not
 NEWER_DIGITS = {*range(0x11DE0, 0x11DEA), *range(0x16FF4, 0x16FF7)}
 
@@ -148,6 +151,37 @@ def test_words_equal_hugging_face(pre):
         assert words(pre, text) == [text[a:b] for _, (a, b) in reference.pre_tokenize_str(text)], (
             text
         )
+
+
+# Others cut these elsewhere: by A-Z and a-z for the classes, and without marks
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("ÜBERÉTAT été", ["ÜBERÉTAT", " été"]),
+        ("हिन्दी में", ["हिन्दी", " में"]),
+        ("We'LL don't I'm", ["We'LL", " don't", " I'm"]),
+        ("'tis HTTPServer's 12345", ["'tis", " HTTPServer's", " ", "123", "45"]),
+        ("x's'ſ a/b//\n\n", ["x's", "'ſ", " a", "/b", "//\n\n"]),
+    ],
+)
+def test_words_of_gpt_4o_follow_the_published_expression(text, expected):
+    assert words("gpt-4o", text) == expected
+    spans = hf_tokenizer.pre_tokenizer("gpt-4o").pre_tokenize_str(text)
+    assert expected == [text[a:b] for _, (a, b) in spans]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("pre", OTHER_NAMES)
+def test_other_names_of_a_rule_cut_alike(pre):
+    test_words_equal_hugging_face(pre)
+
+
+def test_other_names_of_a_rule_are_known_with_their_side_effects():
+    assert {*OTHER_NAMES, *RULES} - {*hf_tokenizer.ALIASES} == {*RULES}
+    for name, known in hf_tokenizer.ALIASES.items():
+        assert bpe.PRE[name][0] == bpe.PRE[known][0]
+    assert {name for name, (_, ignore, _) in bpe.PRE.items() if ignore} == hf_tokenizer.WHOLE_WORDS
+    assert bpe.PRE["lfm2"] == bpe.PRE["llama-bpe"] != bpe.PRE["smaug-bpe"]
 
 
 @pytest.mark.full

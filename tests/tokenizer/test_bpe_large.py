@@ -26,7 +26,13 @@ __all__ = ["vocabularies"]  # a fixture
 
 @pytest.mark.parametrize(
     "name, pre",
-    [(name, None) for name in FAMILIES] + [("gpt-2", "smollm"), ("llama-bpe", "tekken")],
+    [(name, None) for name in FAMILIES]
+    + [
+        ("gpt-2", "smollm"),
+        ("llama-bpe", "tekken"),
+        ("llama-bpe", "gpt-4o"),
+        ("llama-bpe", "lfm2"),
+    ],
 )
 def test_encode_equals_hugging_face(datafile, vocabularies, name, pre):
     file, vocab = vocabularies(datafile(f"vocab/ggml-vocab-{name}.gguf"), pre)
@@ -170,6 +176,7 @@ LONG = {
     [
         ("llama-bpe", None),
         ("llama-bpe", "tekken"),
+        ("llama-bpe", "gpt-4o"),
         ("deepseek-llm", None),
         ("gpt-2", None),
         ("gemma-4", None),

@@ -73,7 +73,7 @@ class _Running:
         self.text, self.cache, self.parts = text, cache, []
         self.planes = [
             (ffi.cast("uint8_t *", cache.k(i)), ffi.cast("uint8_t *", cache.v(i)))
-            for i in range(model.hparams.n_layer)
+            for i in range(cache.geometry.n_layer)
         ]
         self.answer = Answer(vocab, text.stops, text.own)
         self.generation = Generation(model, cache, text.sampler, vocab.eog, text.matcher)

@@ -101,7 +101,7 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
         snapshot.tokens(n_tok if full or as_json else min(n_tok, TOKENS_PER_LINE)),
         best_of(enumerate(snapshot.logits())),
     )
-    row_bytes = h["n_layer"] * 2 * snapshot.layout.row_bytes
+    row_bytes = snapshot.layout.token_bytes
     if as_json:
         plain = {
             f: h[f] for f in FIELDS if isinstance(h[f], (int, str)) and f not in ("zero", "flags")

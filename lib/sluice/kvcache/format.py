@@ -4,7 +4,7 @@ Little-endian. A header page, then regions that begin on pages of 4096 bytes:
 
     offset  type    field            value
          0  u8[6]   magic            "KVSNAP"
-         6  u16     version          2
+         6  u16     version          2, or 3
          8  u32     header_bytes     4096
         12  u32     flags            0
         16  u8[32]  model_id         BLAKE3 of the model
@@ -43,6 +43,11 @@ A checksum is the CRC32C of 1 MiB, or of the remainder, of the valid part of a s
 tokens, the logits, then n_tok rows of K and of V of each layer. The file has a hole behind the
 valid rows: it takes no disk space and is not read.
 
+Version 3 is written for models whose blocks differ in heads (Gemma 4). Only blocks that store keys
+and values have planes; n_layer counts them, n_head_kv and head_dim are those of the first, and
+layer_stride and v_distance are 0. A table follows at byte 192: u16 n_head_kv, u16 head_dim of each
+block. A plane takes as many pages as `capacity` of its own rows need; planes follow each other.
+
 Version 1 has the same bytes, but its model ID covers samples of the model file only, so different
 models can share one. It is refused.
 """
@@ -61,6 +66,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAGIC, VERSION, OF_SAMPLES = b"KVSNAP", 2, 1
+WITH_WIDTHS = 3
 PAGE_BYTES = 4096
 PIECE_BYTES = 1 << 20
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # GGML numbers
@@ -72,17 +78,26 @@ FIELDS = (
 ).split()
 DIGESTED_BYTES = 160
 CRC = struct.Struct("<I")
+WIDTH = struct.Struct("<HH")
 
-Geometry = namedtuple("Geometry", "n_layer n_head_kv head_dim kv_type n_vocab")
+# widths: (n_head_kv, head_dim) of each layer if layers differ, else (); then n_head_kv and head_dim
+# are those of the first
+Geometry = namedtuple(
+    "Geometry", "n_layer n_head_kv head_dim kv_type n_vocab widths", defaults=[()]
+)
+
+
+def _widths(geometry):
+    return geometry.widths or ((geometry.n_head_kv, geometry.head_dim),) * geometry.n_layer
 
 
 def misfit(geometry: "Any") -> str | None:
     """Return an error text if a head is not a whole number of blocks of the KV type, else None."""
-    if lib.type_row_bytes(geometry.kv_type, geometry.head_dim) < 0:
-        return (
-            f"head_dim is {geometry.head_dim}, not a multiple of 32 as kv_type {geometry.kv_type}"
-            " needs"
-        )
+    for _, head_dim in _widths(geometry):
+        if lib.type_row_bytes(geometry.kv_type, head_dim) < 0:
+            return (
+                f"head_dim is {head_dim}, not a multiple of 32 as kv_type {geometry.kv_type} needs"
+            )
     return None
 
 
@@ -91,7 +106,11 @@ def _pages(n_bytes):
 
 
 class Layout:
-    """Offsets in bytes of a snapshot of `geometry` and `capacity`, named as in the header."""
+    """Offsets in bytes of a snapshot of `geometry` and `capacity`, named as in the header.
+
+    rows: bytes of a row of each layer's keys, and of its values. planes: (offset, bytes of a row)
+    of each plane: K and V of layer 0, K and V of layer 1 ... token_bytes: of all rows of a token.
+    """
 
     def __init__(self, geometry: "Any", capacity: int) -> None:
         if geometry.kv_type not in KV_TYPES.values():
@@ -100,35 +119,37 @@ class Layout:
             raise ValueError(problem)
         if not 1 <= capacity <= MAX_CAPACITY:
             raise ValueError(f"capacity {capacity} is not 1 to {MAX_CAPACITY}")
-        self.row_bytes = geometry.n_head_kv * lib.type_row_bytes(
-            geometry.kv_type, geometry.head_dim
-        )
+        self.rows = [
+            n_head_kv * lib.type_row_bytes(geometry.kv_type, head_dim)
+            for n_head_kv, head_dim in _widths(geometry)
+        ]
+        self.token_bytes = 2 * sum(self.rows)
         self.n_plane = 2 * geometry.n_layer
-        self.v_distance = _pages(capacity * self.row_bytes)
+        self.v_distance = 0 if geometry.widths else _pages(capacity * self.rows[0])
         self.layer_stride = 2 * self.v_distance
         self.ids_offset = PAGE_BYTES
         self.logits_offset = self.ids_offset + _pages(4 * capacity)
         self.logits_bytes = 4 * geometry.n_vocab
         self.checksum_offset = self.logits_offset + _pages(self.logits_bytes)
         self.kv_offset = self.checksum_offset + _pages(4 * self.n_checksum(capacity))
-        self.file_bytes = self.kv_offset + self.n_plane * self.v_distance
+        self.planes, at = [], self.kv_offset
+        for row_bytes in self.rows:
+            for _ in "KV":
+                self.planes.append((at, row_bytes))
+                at += _pages(capacity * row_bytes)
+        self.file_bytes = at
 
     def sections(self, n_tok: int) -> "Iterator[tuple[str, int, int]]":
         """Yield (name, offset, bytes) of each valid section with `n_tok` tokens."""
         yield "ids", self.ids_offset, 4 * n_tok
         yield "logits", self.logits_offset, self.logits_bytes
-        for i in range(self.n_plane):
-            yield (
-                f"{'KV'[i % 2]} of layer {i // 2}",
-                self.kv_offset + i * self.v_distance,
-                n_tok * self.row_bytes,
-            )
+        for i, (at, row_bytes) in enumerate(self.planes):
+            yield f"{'KV'[i % 2]} of layer {i // 2}", at, n_tok * row_bytes
 
     def n_checksum(self, n_tok: int) -> int:
         """Return the number of checksums with `n_tok` tokens."""
-        return sum(-(-n // PIECE_BYTES) for n in (4 * n_tok, self.logits_bytes)) + self.n_plane * -(
-            -n_tok * self.row_bytes // PIECE_BYTES
-        )
+        sections = [4 * n_tok, self.logits_bytes, *(n_tok * n for n in self.rows for _ in "KV")]
+        return sum(-(-n // PIECE_BYTES) for n in sections)
 
 
 def pack_header(
@@ -138,7 +159,7 @@ def pack_header(
     lay, g = Layout(geometry, capacity), geometry
     digested = HEADER.pack(
         MAGIC,
-        VERSION,
+        WITH_WIDTHS if g.widths else VERSION,
         PAGE_BYTES,
         0,
         model_id,
@@ -162,7 +183,9 @@ def pack_header(
         arithmetic.encode("ascii"),
         b"",
     )[:DIGESTED_BYTES]
-    page = (digested + sha256(digested + checksums)).ljust(PAGE_BYTES - CRC.size, b"\0")
+    table = b"".join(WIDTH.pack(*width) for width in g.widths)
+    page = digested + sha256(digested + checksums) + table
+    page = page.ljust(PAGE_BYTES - CRC.size, b"\0")
     return page + CRC.pack(lib.crc32c(0, page, len(page)))
 
 
@@ -182,8 +205,10 @@ def read_header(fd: int, name: str) -> "dict[str, Any]":
             "snapshot version 1, of an earlier sluice, has a model ID of samples of the file; "
             "make it again with prefill, generate -o or decode -o",
         )
-    if version != VERSION:
-        raise data_error(name, f"snapshot version {version}; this build reads {VERSION}")
+    if version not in (VERSION, WITH_WIDTHS):
+        raise data_error(
+            name, f"snapshot version {version}; this build reads {VERSION} and {WITH_WIDTHS}"
+        )
     if len(page) < PAGE_BYTES:
         raise data_error(name, f"header cut at byte {len(page)} of {PAGE_BYTES}")
     crc, stored = lib.crc32c(0, page, PAGE_BYTES - 4), CRC.unpack_from(page, PAGE_BYTES - 4)[0]
@@ -200,7 +225,17 @@ def read_header(fd: int, name: str) -> "dict[str, Any]":
     ):
         if h[field] != value:
             raise data_error(name, f"{field} is {h[field]}, not {value}")
-    if any(page[HEADER.size : PAGE_BYTES - 4]):
+    at, h["widths"] = HEADER.size, ()
+    if version == WITH_WIDTHS:
+        at += WIDTH.size * h["n_layer"]
+        if at > PAGE_BYTES - 4:
+            raise data_error(name, f"n_layer is {h['n_layer']}, more than the header has room for")
+        h["widths"] = tuple(WIDTH.iter_unpack(page[HEADER.size : at]))
+        if not h["widths"] or not all(map(all, h["widths"])):
+            raise data_error(name, "heads of a layer are 0")
+        if h["widths"][0] != (h["n_head_kv"], h["head_dim"]):
+            raise data_error(name, "n_head_kv and head_dim are not those of the first layer")
+    if any(page[at : PAGE_BYTES - 4]):
         raise data_error(name, "reserved bytes of the header are not zero")
     arithmetic = h["arithmetic"].rstrip(b"\0")
     if not arithmetic.isascii() or not arithmetic.decode().isprintable() or not arithmetic:

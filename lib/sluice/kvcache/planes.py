@@ -32,13 +32,11 @@ class Planes:
         """Return void * to the keys of `layer`, [capacity][n_head_kv][head_dim] of the
         cache's type.
         """
-        at = self.layout.kv_offset + layer * self.layout.layer_stride
-        return ffi.cast("void *", self._base + at)
+        return ffi.cast("void *", self._base + self.layout.planes[2 * layer][0])
 
     def v(self, layer: int) -> "Any":
         """Return void * to the values of `layer`, as `k`."""
-        at = self.layout.kv_offset + layer * self.layout.layer_stride + self.layout.v_distance
-        return ffi.cast("void *", self._base + at)
+        return ffi.cast("void *", self._base + self.layout.planes[2 * layer + 1][0])
 
     def _check_capacity(self, n_tok: int) -> None:
         if n_tok > self.capacity:

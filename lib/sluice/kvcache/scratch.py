@@ -43,8 +43,8 @@ class Scratch(Planes):
         geometry. The logits stay what they were.
         """
         assert base.geometry == self.geometry and n_tok <= min(base.n_tok, self.capacity)
-        n_bytes = n_tok * self.layout.row_bytes
-        for i in range(self.geometry.n_layer):
+        for i, row_bytes in enumerate(self.layout.rows):
+            n_bytes = n_tok * row_bytes
             ffi.memmove(self.k(i), base.k(i), n_bytes)
             ffi.memmove(self.v(i), base.v(i), n_bytes)
         self.tokens[:n_tok] = base.tokens[:n_tok]

@@ -157,13 +157,11 @@ class Snapshot(Planes):
         first, self._n_reserved = self._n_reserved, max(n_tok, self._n_reserved)
         if self._private or n_tok <= first:
             return
-        at, n_row, row_bytes = self.layout.kv_offset, n_tok - first, self.layout.row_bytes
+        n_row = n_tok - first
         try:
             os.posix_fallocate(self._fd, self.layout.ids_offset + 4 * first, 4 * n_row)
-            for i in range(self.layout.n_plane):
-                os.posix_fallocate(
-                    self._fd, at + i * self.layout.v_distance + first * row_bytes, n_row * row_bytes
-                )
+            for at, row_bytes in self.layout.planes:
+                os.posix_fallocate(self._fd, at + first * row_bytes, n_row * row_bytes)
         except OSError as e:
             self._n_reserved = first
             raise files.write_error(f"{self._directory}: snapshot", e) from None
@@ -183,10 +181,8 @@ class Snapshot(Planes):
         assert n_tok <= base.n_tok and not self._private
         self.reserve(n_tok)
         self.tokens[:n_tok] = base.tokens[:n_tok]
-        row_bytes, n_stored = self.layout.row_bytes, min(n_tok, base._n_stored)
-        for i in range(self.layout.n_plane):
-            to = self.layout.kv_offset + i * self.layout.v_distance
-            at = base.layout.kv_offset + i * base.layout.v_distance
+        n_stored = min(n_tok, base._n_stored)
+        for (to, row_bytes), (at, _) in zip(self.layout.planes, base.layout.planes):
             try:
                 done = files.copy_range(self._fd, to, base._fd, at, n_stored * row_bytes)
             except OSError as e:
@@ -214,10 +210,9 @@ class Snapshot(Planes):
         if not 1 <= self.n_tok <= self._n_reserved:
             raise ValueError(f"{self.n_tok} tokens to seal, {self._n_reserved} reserved")
         # bytes that are reserved but not valid are zero
-        for _, at, n_bytes in self.layout.sections(self._n_reserved):
-            if at >= self.layout.kv_offset:
-                valid = self.n_tok * self.layout.row_bytes
-                ffi.memmove(self._base + at + valid, bytes(n_bytes - valid), n_bytes - valid)
+        for at, row_bytes in self.layout.planes:
+            n_bytes = (self._n_reserved - self.n_tok) * row_bytes
+            ffi.memmove(self._base + at + self.n_tok * row_bytes, bytes(n_bytes), n_bytes)
         self.tokens[self.n_tok : self._n_reserved] = memoryview(
             bytes(4 * (self._n_reserved - self.n_tok))
         ).cast("i")

@@ -302,7 +302,8 @@ def reset(path: str) -> int | None:
             if begin and begin != layout.MAGIC_ANY:  # nor does the user's letter
                 raise data_error(
                     path,
-                    "line 1: is not the first line of a calibration; delete the file, if it should be one",
+                    "line 1: is not the first line of a calibration; delete the file, if it should"
+                    " be one",
                 ) from None
         writing.write(path, books.Book())
     return n

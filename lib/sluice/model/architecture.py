@@ -46,6 +46,10 @@ SIZES: dict[str, Callable[[Sizes], int]] = {
     "n_q": lambda h: h.n_head * h.head_dim,
     "n_kv": lambda h: h.n_head_kv * h.head_dim,
     "head_dim": lambda h: h.head_dim,
+    "n_vocab": lambda h: getattr(h, "n_vocab", 0),
+    "n_ple": lambda h: getattr(h, "n_ple", 0),
+    "n_ple_all": lambda h: getattr(h, "n_ple", 0) * getattr(h, "n_layer", 0),
+    "one": lambda h: 1,
 }
 ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
 
@@ -71,6 +75,7 @@ class HuggingFace(Record):
     activations   accepted values of hidden_act; the first is the default
     ropes      kinds of RoPE scaling, of ROPES; with "longrope" the GGUF always has
                rope.scaling.original_context_length
+    rope_values      numbers of the RoPE scaling that `keys` writes, as Config.rope_value has them
     partial_rotary   whether partial_rotary_factor may differ from 1
     local_rope       whether local blocks have a RoPE of their own: rope.freq_base_swa
     norms_lack_one   whether 1 must be added to the stored gains of norms
@@ -84,6 +89,7 @@ class HuggingFace(Record):
     defaults: Mapping[str, Any] = {}
     activations: tuple[str, ...] = ("silu",)
     ropes: tuple[str, ...] = ("none", "linear", "llama3", "yarn")
+    rope_values: tuple[str, ...] = ()
     partial_rotary: bool = False
     local_rope: bool = False
     norms_lack_one: bool = False
@@ -102,6 +108,11 @@ class Architecture(Record):
     tensors    tensors of a block -> sizes of SIZES, in GGUF order (row length first). A name is
                that of a weight, or ends in ".bias". Matrices may have any type, vectors are f32.
                sluice-bench writes its models, which are cached by digest, in this order
+               A tensor with a size of 0 does not exist. Layer has None for it
+    globals    further tensors outside the blocks, as `tensors`: attributes of Weights
+    may_lack   function of an Hparams and a block's number: the tensors it may lack
+    varies     keys whose number may differ from block to block, of feed_forward_length and
+               attention.head_count_kv; `rules` then sets the blocks of the Hparams
     rules      reads the metadata beyond sizes and sets window, pattern, attn_cap, final_cap, scale
                and rope_local of an Hparams. Keys checks each key's range and default. Keys that
                change results and were not read are refused
@@ -117,6 +128,9 @@ class Architecture(Record):
     tensors: Mapping[str, tuple[str, ...]]
     hugging_face: HuggingFace
     rules: Callable[[Hparams, Keys], None] = no_window
+    globals: Mapping[str, tuple[str, ...]] = {}
+    may_lack: Callable[[Hparams, int], tuple[str, ...]] = lambda h, i: ()
+    varies: tuple[str, ...] = ()
     fused: Mapping[str, tuple[str, ...]] = {"attn_qkv": ("attn_q", "attn_k", "attn_v")}
     neighbours: bool = False
 
@@ -126,10 +140,7 @@ class Architecture(Record):
 
         h: an object with the sizes of SIZES.
         """
-        return {
-            full_name(name): tuple(SIZES[size](h) for size in sizes)
-            for name, sizes in self.tensors.items()
-        }
+        return shapes(self.tensors, h)
 
     def stored_shapes(self, h: Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return the tensors of a block in the checkpoint, in the order of
@@ -150,6 +161,12 @@ class Architecture(Record):
         return out
 
 
+def shapes(tensors: Mapping[str, tuple[str, ...]], h: Sizes) -> dict[str, tuple[int, ...]]:
+    """Return full names -> elements of the tensors that exist with the sizes of `h`."""
+    out = {full_name(name): tuple(SIZES[size](h) for size in tensors[name]) for name in tensors}
+    return {name: shape for name, shape in out.items() if 0 not in shape}
+
+
 def full_name(name: str) -> str:
     """Return the name with its kind: "attn_q" -> "attn_q.weight"; "attn_q.bias" is unchanged."""
     return name if name.endswith(".bias") else name + ".weight"
@@ -163,6 +180,8 @@ def check(record: Architecture) -> None:
             raise ValueError(f"architecture {record.name}: {problem}")
 
     tensors, names = record.tensors, record.hugging_face.names
+    for name, sizes in record.globals.items():
+        must(len(sizes) in (1, 2) and set(sizes) <= SIZES.keys(), f"globals: {name}: {sizes}")
     for name, sizes in tensors.items():
         must(len(sizes) in (1, 2) and set(sizes) <= SIZES.keys(), f"tensors: {name}: {sizes}")
         weight = name.removesuffix(".bias")

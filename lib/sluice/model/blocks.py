@@ -9,18 +9,19 @@ from .weights import Layer
 
 
 def attend(
-    f: Forward, i: int, w: Layer, x: Rows, q: Rows, k: Rows, v: Rows, rope: str = "global"
+    f: Forward, i: int, w: Layer, x: Rows, q: Rows, k: Rows, v: Rows, rope: str | None = "global"
 ) -> tuple[Rows, Rows]:
     """Attention of block i: RoPE, append keys and values to the cache, attend, project.
 
     x: [n_tok, n_embd], the residual stream; q: [n_tok, n_head * head_dim]; k, v: [n_tok,
-    n_head_kv * head_dim]; rope: "global" or "local". q and k change in place. Returns (x, o),
-    both [n, n_embd]. n is n_tok, but after the last block only the tokens whose logits are
-    needed remain (Forward.needed).
+    n_head_kv * head_dim]; rope: "global", "local", or None: not rotated. q and k change in place.
+    Returns (x, o), both [n, n_embd]. n is n_tok, but after the last block only the tokens whose
+    logits are needed remain (Forward.needed).
     """
     half = not f.h.architecture.neighbours
-    f.rope(q, rope, half)
-    f.rope(k, rope, half)
+    if rope:
+        f.rope(q, rope, half)
+        f.rope(k, rope, half)
     f.store(i, k, v)
     x, q = f.needed(i, x, q)
     return x, f.linear(f.attention(i, q, f.h.window_of(i)), w.attn_output)

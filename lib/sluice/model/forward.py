@@ -7,6 +7,7 @@ from __future__ import annotations
 import mmap
 
 from ..kernels import ffi, lib
+from ..limits import MAX_HEAD_DIM
 from ..system import huge_pages
 
 TYPE_CHECKING = False
@@ -56,6 +57,9 @@ _KINDS = {
         "gelu_mul",
         "add",
         "add_bias",
+        "scale",
+        "scale_each",
+        "take_columns",
     )
 }
 _PAIRS = "silu_mul", "gelu_mul", "add"
@@ -96,6 +100,7 @@ class Forward:
 
     def __init__(self, hparams: Any, cache: Cache) -> None:
         self.h, self.cache, self.n_tok = hparams, cache, 0
+        self._n_head_kv = {hparams.block(i).n_head_kv for i in range(hparams.n_layer)}
         self._buffers: dict[str, Any] = {}
         # activations whose forms are cached; block -> (q, d, s, sums), and terms, of lib.matmuls
         self._packed: Rows | None = None
@@ -113,7 +118,7 @@ class Forward:
         """Begin a chunk.
 
         tokens: list of int. pos: position of the first. ropes: {name: (f64 frequencies
-        [n_rot/2], scale)}, whose angles are computed here. n_last: number of last tokens
+        [pairs], scale)}, whose angles are computed here. n_last: number of last tokens
         whose hidden states are needed.
         """
         self._set_length(len(tokens))
@@ -122,17 +127,29 @@ class Forward:
         if not self._planes or self._planes[0][0] != c.k(0):
             self._planes = [
                 (ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i)))
-                for i in range(self.h.n_layer)
+                for i in range(self.h.n_kv)
             ]
             self._forget()
         self._tokens = self._buffer("int32_t[]", "tokens", len(tokens))
         self._tokens[0 : len(tokens)] = tokens
         self._packed = None
-        self._angles = {}
+        self._angles: dict[str, tuple[Any, int]] = {}  # of each RoPE: angles, pairs
         for name, (freq, scale) in ropes.items():
-            cs = self._buffer("float[]", "angles " + name, self.n_tok * self.h.n_rot)
-            lib.rope_angles(cs, freq, pos, self.n_tok, self.h.n_rot // 2, scale)
-            self._angles[name] = cs
+            n_pair = len(freq)
+            cs = self._buffer("float[]", "angles " + name, self.n_tok * 2 * n_pair)
+            lib.rope_angles(cs, freq, pos, self.n_tok, n_pair, scale)
+            self._angles[name] = cs, n_pair
+        if self.h.sharpening:
+            self._sharpen_from(0, pos, self.n_tok)
+
+    def _sharpen_from(self, at, pos, n):
+        """Factors of the queries of `n` tokens from position `pos` on, for sharpen; `at`: the
+        first one's row in the chunk.
+        """
+        beta, n_ctx = self.h.sharpening
+        buffer = self._buffer("float[]", "sharpening", self.n_tok)
+        for i in range(n):
+            buffer[at + i] = 1.0 + beta * lib.sluice_log(1.0 + (pos + i) // n_ctx)
 
     def run(self, m: Any, layers: Callable[[], Rows]) -> Rows:
         """Return layers(), a function that calls the operations below with the weights of
@@ -196,9 +213,9 @@ class Forward:
     def _rows(self, name, n):
         return Rows(self._buffer("float[]", name, self.n_tok * n), n)
 
-    def embed(self, w: Any, scale: float = 1.0) -> Rows:
+    def embed(self, w: Any, scale: float = 1.0, name: str = "x") -> Rows:
         """Return scale * the rows of `w` of the chunk's tokens."""
-        x = self._rows("x", w.n_in)
+        x = self._rows(name, w.n_in)
         self._do("embed", x.p, w.type, w.p, self._tokens, self.n_tok, w.n_in, scale)
         return x
 
@@ -208,17 +225,26 @@ class Forward:
         self._do("rmsnorm", y.p, x.p, w, self.n_tok, x.n, self.h.eps)
         return y
 
-    def rmsnorm_heads(self, x: Rows, w: Any) -> None:
-        """RMS norm of each head of `x`, in place."""
-        self._do(
-            "rmsnorm",
-            x.p,
-            x.p,
-            w,
-            self.n_tok * (x.n // self.h.head_dim),
-            self.h.head_dim,
-            self.h.eps,
-        )
+    def rmsnorm_heads(self, x: Rows, w: Any, head_dim: int = 0) -> None:
+        """RMS norm of each head of `x`, in place; w: None for no gain. head_dim: 0 for that of
+        all blocks.
+        """
+        n = head_dim or self.h.head_dim
+        if w is None:
+            w = self._ones()
+        self._do("rmsnorm", x.p, x.p, w, self.n_tok * (x.n // n), n, self.h.eps)
+
+    def _ones(self):
+        """Return a gain of 1, f32 [MAX_HEAD_DIM]."""
+        if "ones" not in self._buffers:
+            self._buffer("float[]", "ones", MAX_HEAD_DIM)[0:MAX_HEAD_DIM] = [1.0] * MAX_HEAD_DIM
+        return self._buffers["ones"]
+
+    def columns(self, x: Rows, begin: int, n: int, name: str) -> Rows:
+        """Return elements begin ... begin + n - 1 of each row, in another buffer."""
+        y = self._rows(name, n)
+        self._do("take_columns", y.p, x.p + begin, self.n_tok, n, x.n)
+        return y
 
     def linear(self, x: Rows, w: Any, tokens: Any = None) -> Rows:
         """Return x w^T, or only the outputs `tokens` (an int32_t[])."""
@@ -306,24 +332,18 @@ class Forward:
         self._cached[block, n_in] = q, d, s, sums
         return q, d, s, sums
 
-    def rope(self, x: Rows, name: str, half: bool = False) -> None:
-        """Rotate the heads of `x` in place by the angles called `name`."""
-        h = self.h
-        self._do(
-            "rope",
-            x.p,
-            self._angles[name],
-            self.n_tok,
-            x.n // h.head_dim,
-            h.head_dim,
-            h.n_rot // 2,
-            half,
-        )
+    def rope(self, x: Rows, name: str, half: bool = False, head_dim: int = 0) -> None:
+        """Rotate the heads of `x` in place by the angles called `name`. head_dim: 0 for that of
+        all blocks.
+        """
+        angles, n_pair = self._angles[name]
+        n = head_dim or self.h.head_dim
+        self._do("rope", x.p, angles, self.n_tok, x.n // n, n, n_pair, half)
 
     def store(self, layer: int, k: Rows, v: Rows) -> None:
         """Append keys and values to the cache."""
         row_bytes, kind, n = (
-            self.cache.layout.row_bytes,
+            self.cache.layout.rows[layer],
             self.cache.geometry.kv_type,
             self.n_tok * k.n,
         )
@@ -336,18 +356,19 @@ class Forward:
         own, or over the last `window` of these positions if not 0.
         """
         o, h = self._rows("attention", q.n), self.h
+        block = h.block(layer)
         self._do(
             "attention",
             o.p,
             q.p,
             self.cache.geometry.kv_type,
-            *self._planes[layer],
+            *self._planes[h.kv_layers[layer]],
             self._scores(),
             self.n_tok,
             self.pos,
             h.n_head,
-            h.n_head_kv,
-            h.head_dim,
+            block.n_head_kv,
+            block.head_dim,
             window,
             h.scale,
             h.attn_cap,
@@ -358,7 +379,10 @@ class Forward:
         """Return the workspace of attention. It doubles when it grows, since each new
         buffer ends the logging of calls.
         """
-        n = lib.attention_scores(self.n_tok, self.pos, self.h.n_head, self.h.n_head_kv)
+        n = max(
+            lib.attention_scores(self.n_tok, self.pos, self.h.n_head, n_head_kv)
+            for n_head_kv in self._n_head_kv
+        )
         return self._buffer("float[]", "scores", n if self.n_tok > 1 else 1 << (n - 1).bit_length())
 
     def silu_mul(self, gate: Rows, up: Rows) -> Rows:
@@ -379,21 +403,34 @@ class Forward:
         """x += b, a vector, in every row."""
         self._do("add_bias", x.p, b, self.n_tok, x.n)
 
+    def scale(self, x: Rows, factor: float) -> None:
+        """x *= factor."""
+        self._do("scale", x.p, self.n_tok * x.n, factor)
+
+    def sharpen(self, q: Rows) -> None:
+        """Multiply the queries of each token by 1 + beta ln(1 + floor(position / n_ctx)), for
+        Hparams.sharpening (beta, n_ctx).
+        """
+        self._do("scale_each", q.p, self._buffers["sharpening"], self.n_tok, q.n)
+
     def add(self, x: Rows, y: Rows) -> None:
         """x += y."""
         self._do("add", x.p, y.p, self.n_tok * x.n)
 
     def needed(self, layer: int, *rows: Rows) -> Sequence[Rows]:
         """Return `rows` (queries and other rows, one per token), cut after the last block
-        to the needed tokens.
+        that stores keys and values to the needed tokens.
 
-        After the last block's keys and values are stored only the last `n_last` tokens are
-        needed; `n_tok` then becomes their number.
+        After these are stored only the last `n_last` tokens are needed; `n_tok` then becomes
+        their number.
         """
         begin = self.n_tok - self.n_last
-        if layer < self.h.n_layer - 1 or not begin:
+        if layer < self.h.n_kv - 1 or not begin:
             return rows
         self.pos += begin
+        self._angles = {
+            name: (cs + 2 * begin * n_pair, n_pair) for name, (cs, n_pair) in self._angles.items()
+        }
         return [self.part(x, begin, self.n_last) for x in rows]
 
     def part(self, x: Rows, begin: int, n: int) -> Rows:

@@ -48,6 +48,7 @@ CHANGES = (
     "attention.output_scale",
     "attention.temperature_scale",
     "attention.shared_kv_layers",
+    "embedding_length_per_layer_input",
     "attention.sliding_window",
     "attention.sliding_window_pattern",
     "attention.key_length_swa",
@@ -57,6 +58,7 @@ CHANGES = (
     "rope.dimension_sections",
     "rope.scaling.alpha",
     "rope.scaling.yarn_log_multiplier",
+    "deepstack_mapping",
     "hidden_activation",
 )
 
@@ -67,7 +69,7 @@ class Keys:
     known: set of the keys that were read.
     """
 
-    MAX_CONTEXT = MAX_CONTEXT
+    MAX_CONTEXT, MAX_WIDTH, MAX_HEAD_DIM = MAX_CONTEXT, MAX_WIDTH, MAX_HEAD_DIM
 
     def __init__(self, file: Any, arch: str) -> None:
         self.file, self.arch = file, arch
@@ -120,6 +122,34 @@ class Keys:
             raise self.data_error(key, f"{value} is not within {minimum} to {maximum}")
         return value
 
+    def ints(
+        self, key: str, minimum: builtins.int, maximum: builtins.int, default: Any = ...
+    ) -> list[builtins.int]:
+        """Return an int for each block, from one number or an array. DataError."""
+        name, n_layer = f"{self.arch}.{key}", self.int("block_count", 1, MAX_LAYERS)
+        value = self.file.metadata.get(name)
+        if not isinstance(value, Array) or value.kind in (STRING, ARRAY):
+            return [self.int(key, minimum, maximum, default)] * n_layer
+        self.known.add(key)
+        if value.n != n_layer:
+            raise self.data_error(key, f"{describe(value, ARRAY)}, not one for each block")
+        out = [self.file.get(name, "u32", default, (entry, value.kind)) for entry in value.values()]
+        for i, entry in enumerate(out):
+            if not minimum <= entry <= maximum:
+                raise self.data_error(
+                    key, f"{entry} of block {i} is not within {minimum} to {maximum}"
+                )
+        return out
+
+    def bools(self, key: str) -> list[bool]:
+        """Return a bool for each block, from an array. DataError."""
+        n_layer = self.int("block_count", 1, MAX_LAYERS)
+        self.known.add(key)
+        value = self.file.get(f"{self.arch}.{key}", "[bool]")
+        if value.n != n_layer:
+            raise self.data_error(key, f"{describe(value, ARRAY)}, not one for each block")
+        return [bool(entry) for entry in value.values()]
+
     def float(
         self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
     ) -> builtins.float:
@@ -140,12 +170,8 @@ class Keys:
         period must be `usual`. DataError, UnsupportedError.
         """
         if self.has(key) and self.file.kinds[f"{self.arch}.{key}"] == ARRAY:
-            self.known.add(key)
-            value = self.file.get(f"{self.arch}.{key}", "[bool]")
-            n_layer = self.int("block_count", 1, MAX_LAYERS)
-            if value.n != n_layer:
-                raise self.data_error(key, f"{describe(value, ARRAY)}, not one for each block")
-            if value.values() != [i % usual != usual - 1 for i in range(n_layer)]:
+            found = self.bools(key)
+            if found != [i % usual != usual - 1 for i in range(len(found))]:
                 raise self.unsupported_error(
                     f"{key} other than {usual - 1} local to one global block"
                 )
@@ -159,6 +185,10 @@ class Keys:
             raise self.data_error(key, f"{value} is not within {MIN_CAP:g} to {MAX_CAP:g}")
         return value
 
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a bool, or the default. DataError."""
+        return self._get(key, "bool", default)
+
     def refuse_unknown(self) -> None:
         """UnsupportedError if a key that changes results is set and was not read."""
         for key in CHANGES:
@@ -169,6 +199,16 @@ class Keys:
                 raise self.unsupported_error(f"{key} is set: not supported by this build")
         if self.file.metadata.get(f"{self.arch}.attention.causal", True) is not True:
             raise self.unsupported_error("attention.causal is false: not supported by this build")
+
+
+class Block:
+    """Sizes of one block, as in Hparams, for models whose blocks differ."""
+
+    __slots__ = ("n_embd", "n_ff", "n_head", "n_head_kv", "head_dim", "n_ple")
+
+    def __init__(self, h: Any, n_ff: int, n_head_kv: int, head_dim: int) -> None:
+        self.n_embd, self.n_head, self.n_ple = h.n_embd, h.n_head, h.n_ple
+        self.n_ff, self.n_head_kv, self.head_dim = n_ff, n_head_kv, head_dim
 
 
 class Hparams:
@@ -182,11 +222,22 @@ class Hparams:
     n_head, n_head_kv        query heads, key-value heads
     head_dim, n_rot          elements of a head, and how many of them RoPE rotates
     eps                      of the RMS norms
+    blocks                   sizes of each block if blocks differ, else None; n_ff and n_head_kv are
+                             then the largest, head_dim and n_rot those of global blocks
+    kv_layers                for each block the one whose keys and values it uses; n_kv: how many
+                             blocks store some, the first ones
+    n_ple                    elements of an embedding row for each block (Gemma 4); 0: none
     rope, rope_local         Rope of global blocks; of local blocks, None: the same
+    n_rot_local              n_rot of local blocks
+    windows                  window of each block, or None: by window and pattern
     window, pattern          positions in a local block's window (0: all); block i is global if
                              i % pattern == pattern - 1 (pattern 0: none is)
     scale                    of attention scores
     attn_cap, final_cap      soft caps of scores and of logits (0: none)
+    embedding_scale, residual_scale, logit_scale    factors of embedding rows and of what a part of
+                             a block adds; divisor of logits
+    sharpening               (beta, n_ctx): Forward.sharpen; None: none
+    has_rope                 whether any block has RoPE
     """
 
     def __init__(self, file: Any) -> None:
@@ -208,7 +259,7 @@ class Hparams:
         self.n_vocab = embd.dims[1]
         self.n_layer = keys.int("block_count", 1, MAX_LAYERS)
         self.n_embd = keys.int("embedding_length", 1, MAX_WIDTH)
-        self.n_ff = keys.int("feed_forward_length", 1, MAX_WIDTH)
+        self.n_ff = self._largest(keys, "feed_forward_length", MAX_WIDTH)
         self.n_ctx = keys.int("context_length", 1, MAX_CONTEXT)
         self._read_heads(keys)
         self._check_vocab(keys)
@@ -216,14 +267,26 @@ class Hparams:
         self.scale = 1.0 / math.sqrt(self.head_dim)
         self.window = self.pattern = 0
         self.attn_cap = self.final_cap = 0.0
+        self.embedding_scale = self.residual_scale = self.logit_scale = 1.0
+        self.sharpening: tuple[float, int] | None = None
+        self.has_rope, self.n_ple = True, 0
+        self.blocks: list[Block] | None = None
+        self.windows: list[int] | None = None
+        self.kv_layers, self.n_rot_local = list(range(self.n_layer)), self.n_rot
         self.rope: Rope = read_rope(keys, file.tensors, self.n_ctx)
         self.rope_local: Rope | None = None
         record.rules(self, keys)
+        self.n_kv = 1 + max(self.kv_layers)
         keys.refuse_unknown()
+
+    def _largest(self, keys, key, maximum, default=...):
+        if key in self.architecture.varies:
+            return max(keys.ints(key, 1, maximum, default))
+        return keys.int(key, 1, maximum, default)
 
     def _read_heads(self, keys):
         self.n_head = keys.int("attention.head_count", 1, MAX_HEADS)
-        self.n_head_kv = keys.int("attention.head_count_kv", 1, self.n_head, self.n_head)
+        self.n_head_kv = self._largest(keys, "attention.head_count_kv", self.n_head, self.n_head)
         if self.n_head % self.n_head_kv:
             raise keys.data_error(
                 "attention.head_count_kv",
@@ -261,6 +324,12 @@ class Hparams:
                 f" {self.n_vocab} rows"
             )
 
+    def block(self, layer: int) -> Any:
+        """Return the sizes of block `layer`: a Block, or this object if all are alike."""
+        return self.blocks[layer] if self.blocks else self
+
     def window_of(self, layer: int) -> int:
         """Return the positions in the window of block `layer`; 0: all."""
+        if self.windows:
+            return self.windows[layer]
         return 0 if self.pattern and layer % self.pattern == self.pattern - 1 else self.window

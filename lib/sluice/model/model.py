@@ -65,7 +65,7 @@ class Model:
         }
         if h.rope_local:
             self.ropes["local"] = (
-                h.rope_local.frequencies(h.n_rot // 2, ffi.NULL),
+                h.rope_local.frequencies(h.n_rot_local // 2, ffi.NULL),
                 h.rope_local.scale,
             )
 
@@ -107,6 +107,8 @@ class Model:
 
     def _logits(self, f, x, tokens=None):
         y = f.linear(x, self.weights.output, tokens)
+        if self.hparams.logit_scale != 1.0:
+            f.scale(y, 1.0 / self.hparams.logit_scale)
         if self.hparams.final_cap:
             f.soft_cap(y, self.hparams.final_cap)
         at = lib.first_nonfinite(y.p, f.n_tok * y.n)
@@ -122,13 +124,19 @@ class Model:
         or None: any).
         """
         h = self.hparams
+        widths = [(h.block(i).n_head_kv, h.block(i).head_dim) for i in range(h.n_kv)]
         geometry = Geometry(
-            h.n_layer, h.n_head_kv, h.head_dim, KV_TYPES.get(kv_type or ""), h.n_vocab
+            h.n_kv,
+            *widths[0],
+            KV_TYPES.get(kv_type or ""),
+            h.n_vocab,
+            tuple(widths) if len(set(widths)) > 1 else (),
         )
         if kv_type and misfit(geometry):
             raise unsupported_error(
                 self.file.path,
-                f"heads of {h.head_dim} are not whole blocks of {kv_type}; use f16 or f32",
+                f"heads of {min(dim for _, dim in widths)} are not whole blocks of {kv_type};"
+                " use f16 or f32",
             )
         return geometry
 

@@ -47,6 +47,7 @@ class Packed(Forward):
         self._parts: Sequence[Part] = ()
         self._is_last_block = False
         self._pending: tuple[Rows, Rows] | None = None
+        self._kept: dict[int, tuple[Rows, Rows]] = {}
 
     def start_parts(self, parts: Sequence[Part], ropes: Mapping[str, tuple[Any, float]]) -> None:
         """Begin a pass of `parts`. ropes: as in `start`."""
@@ -54,54 +55,102 @@ class Packed(Forward):
         self._parts, self._is_last_block = parts, False
         self.start(tokens, 0, {}, len(tokens))
         for name, (freq, scale) in ropes.items():
-            n_rot = self.h.n_rot
-            cs = self._buffer("float[]", "angles " + name, self.n_tok * n_rot)
+            n_pair = len(freq)
+            cs = self._buffer("float[]", "angles " + name, self.n_tok * 2 * n_pair)
             at = 0
             for part in parts:
                 n = len(part.tokens)
-                lib.rope_angles(cs + at * n_rot, freq, part.pos, n, n_rot // 2, scale)
+                lib.rope_angles(cs + at * 2 * n_pair, freq, part.pos, n, n_pair, scale)
                 at += n
-            self._angles[name] = cs
+            self._angles[name] = cs, n_pair
+        if self.h.sharpening:
+            at = 0
+            for part in parts:
+                self._sharpen_from(at, part.pos, len(part.tokens))
+                at += len(part.tokens)
 
     def run(self, m: Any, layers: Callable[[], Rows]) -> Rows:
         """What `layers` returns; nothing is written down, as no two passes are alike."""
         return layers()
 
     def store(self, layer: int, k: Rows, v: Rows) -> None:
-        """Keep keys and values for `attention`, which stores them part by part."""
+        """Keep keys and values for `attention`, which stores them part by part.
+
+        Those that later blocks use, too, are copied, and so are the rows of the cache that
+        `attention` writes over: later blocks begin with them again.
+        """
         self._pending = k, v
+        if layer in self.h.kv_layers[layer + 1 :]:
+            self._kept[layer] = self._copy(k, f"keys {layer}"), self._copy(v, f"values {layer}")
+            for before, now in self._written(layer):
+                ffi.memmove(before, now, len(before))
+
+    def _copy(self, x, name):
+        y = self._rows(name, x.n)
+        ffi.memmove(y.p, x.p, 4 * self.n_tok * x.n)
+        return y
+
+    def _written(self, layer):
+        """(a buffer, the rows of the cache) for the keys and values of all positions of parts; none
+        if the parts have planes of their own, where no part writes over another's rows.
+        """
+        if self._parts[0].planes:
+            return []
+        begin = min(part.pos for part in self._parts)
+        end = max(part.pos + len(part.tokens) for part in self._parts)
+        row_bytes = self.cache.layout.rows[layer]
+        n_bytes = (end - begin) * row_bytes
+        out = []
+        for name, plane in zip("kv", self._planes[layer]):
+            buffer = self._buffer("uint8_t[]", f"before {name} {layer}", n_bytes)
+            out.append((ffi.buffer(buffer, n_bytes), plane + begin * row_bytes))
+        return out
 
     def needed(self, layer: int, *rows: Rows) -> Sequence[Rows]:
-        """`rows`; after the last block's keys and values are made, those of the parts' last tokens
-        alone.
+        """`rows`; after the keys and values of the last block that has some are made, those of the
+        parts' last tokens alone.
         """
-        if layer < self.h.n_layer - 1:
+        if layer < self.h.n_kv - 1:
             return rows
         self._is_last_block = True
         n = len(self._parts)
         if n == self.n_tok:
             return rows
         out = [Rows(self._buffer("float[]", f"last {i}", n * x.n), x.n) for i, x in enumerate(rows)]
+        cut = {
+            name: self._buffer("float[]", f"last angles {name}", 2 * n * n_pair)
+            for name, (_, n_pair) in self._angles.items()
+        }
         at = 0
         for i, part in enumerate(self._parts):
             at += len(part.tokens)
             for x, y in zip(rows, out):
                 ffi.memmove(y.p + i * x.n, x.p + (at - 1) * x.n, 4 * x.n)
+            for name, (cs, n_pair) in self._angles.items():
+                ffi.memmove(cut[name] + 2 * i * n_pair, cs + 2 * (at - 1) * n_pair, 8 * n_pair)
+        self._angles = {name: (cut[name], n_pair) for name, (_, n_pair) in self._angles.items()}
         self._set_length(n)
         return out
 
     def attention(self, layer: int, q: Rows, window: int = 0) -> Rows:
         """Store keys and values of a part, then attend with its queries, part by part."""
-        assert self._pending is not None
-        (k, v), h, last = self._pending, self.h, self._is_last_block
+        h, last = self.h, self._is_last_block
+        source, block = h.kv_layers[layer], h.block(layer)
+        pending = self._pending
+        if source != layer:
+            pending = self._kept[source]
+            for before, now in self._written(source):
+                ffi.memmove(now, before, len(before))
+        assert pending is not None
+        k, v = pending
         o = self._rows("attention", q.n)
-        kind, row_bytes = self.cache.geometry.kv_type, self.cache.layout.row_bytes
+        kind, row_bytes = self.cache.geometry.kv_type, self.cache.layout.rows[source]
         scores = self._scores_of_parts()
         at = 0
         for i, part in enumerate(self._parts):
             n, pos = len(part.tokens), part.pos
             begin = pos * row_bytes
-            k_plane, v_plane = (part.planes or self._planes)[layer]
+            k_plane, v_plane = (part.planes or self._planes)[source]
             lib.cache_store(k_plane + begin, kind, k.p + at * k.n, n * k.n)
             lib.cache_store(v_plane + begin, kind, v.p + at * v.n, n * v.n)
             # row, number and position of the queries
@@ -116,8 +165,8 @@ class Packed(Forward):
                 n_q,
                 pos_q,
                 h.n_head,
-                h.n_head_kv,
-                h.head_dim,
+                block.n_head_kv,
+                block.head_dim,
                 window,
                 h.scale,
                 h.attn_cap,
@@ -126,13 +175,17 @@ class Packed(Forward):
         return o
 
     def _scores_of_parts(self):
-        """Scratch that is enough for the attention of any part."""
-        h = self.h
+        """Scratch that is enough for the attention of any part in any block."""
+        last = self._is_last_block
         n = max(
-            lib.attention_scores(1, p.pos + len(p.tokens) - 1, h.n_head, h.n_head_kv)
-            if self._is_last_block
-            else lib.attention_scores(len(p.tokens), p.pos, h.n_head, h.n_head_kv)
+            lib.attention_scores(
+                1 if last else len(p.tokens),
+                p.pos + len(p.tokens) - 1 if last else p.pos,
+                self.h.n_head,
+                n_head_kv,
+            )
             for p in self._parts
+            for n_head_kv in self._n_head_kv
         )
         return self._buffer("float[]", "scores", n)
 

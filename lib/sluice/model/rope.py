@@ -50,7 +50,8 @@ class Rope:
     factor         of linear and yarn, else 1
     n_ctx          positions of the first training;  fast, slow: turns (yarn)
     scale          of cosines and sines
-    tensors        names the file must have;  divisors: the one that applies, or None
+    tensors        names the file must have;  divisors: the one that applies, or None;  max_divisor:
+                   what a divisor is below
     """
 
     def __init__(self, base: float, kind: str = "none", factor: float = 1.0) -> None:
@@ -60,6 +61,7 @@ class Rope:
         self.slow: float | None = None
         self.divisors: str | None = None
         self.tensors: tuple[str, ...] = ()
+        self.max_divisor = 1e9
 
     def frequencies(self, n_pair: int, divisors: Any) -> Any:
         """Return f64 [n_pair], the angle of each pair per position; divisors: f32 [n_pair]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..faults import unsupported_error
 from ..gguf import File, type_name, without_ones
 from ..kernels import ffi, lib
+from .architecture import full_name, shapes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Weights:
     output_norm     const float *
     layers          [Layer]
     rope_divisors   f32 [n_rot / 2] or NULL
+    further         those of Architecture.globals, None where a size is 0
     """
 
     def __init__(self, file: File, h: Any, fast: bool = False) -> None:
@@ -63,16 +65,32 @@ class Weights:
             if "output.weight" in self._left
             else self.token_embd
         )
-        divisors = {name: self._fetch_divisors(name, h.n_rot // 2) for name in h.rope.tensors}
+        divisors = {
+            name: self._fetch_divisors(name, h.n_rot // 2, h.rope.max_divisor)
+            for name in h.rope.tensors
+        }
         self.rope_divisors = divisors.get(h.rope.divisors, ffi.NULL)
-        self.layers = [self._layer(f"blk.{i}", h) for i in range(h.n_layer)]
+        for name in h.architecture.globals:
+            setattr(self, name, None)
+        for name, shape in shapes(h.architecture.globals, h).items():
+            setattr(self, _attribute(name), self._fetch(name, shape))
+        self.layers = [self._layer(f"blk.{i}", h, i) for i in range(h.n_layer)]
         for name, t in self._left.items():
             raise unsupported_error(
                 t.part.path, f"tensor {name}: not part of a {h.arch} model that this build runs"
             )
 
-    def _layer(self, prefix: str, h: Any) -> Layer:
-        layer, table = Layer(), h.architecture.shapes(h)
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def _layer(self, prefix: str, h: Any, i: int) -> Layer:
+        layer, table = Layer(), h.architecture.shapes(h.block(i))
+        for name in h.architecture.tensors:
+            setattr(layer, _attribute(name), None)
+        for name in map(full_name, h.architecture.may_lack(h, i)):
+            if name in table and f"{prefix}.{name}" not in self._left:
+                del table[name]
         for whole, parts in h.architecture.fused.items():
             for kind in ("weight", "bias"):
                 if self._is_fused(prefix, whole, parts, kind, table):
@@ -103,10 +121,13 @@ class Weights:
             setattr(layer, _attribute(f"{part}.{kind}"), value)
             begin += n_out
 
-    def _fetch_divisors(self, name, n):
+    def _fetch_divisors(self, name, n, maximum):
         p = self._fetch(f"{name}.weight", (n,))
-        if not all(0 < p[i] < 1e9 for i in range(n)):
-            raise self._file.data_error(f"tensor {name}.weight: a factor is not within 0 to 1e9")
+        if not all(0 < p[i] < maximum for i in range(n)):
+            raise self._file.data_error(
+                f"tensor {name}.weight: a factor is not within 0 to"
+                f" {f'{maximum:g}'.replace('+0', '').replace('+', '')}"
+            )
         return p
 
     def _fetch(self, name, shape):

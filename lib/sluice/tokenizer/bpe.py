@@ -24,28 +24,41 @@ if TYPE_CHECKING:
     from ..gguf import File
 
 MAX_MERGES = 1 << 22  # eight times the largest known
-# name: rule, ignore_merges, whether BOS is added if no key says so
-PRE = {
-    "gpt-2": (lib.PRE_GPT2, False, False),
-    "phi-2": (lib.PRE_GPT2, False, False),
-    "olmo": (lib.PRE_GPT2, False, False),
-    "llama-bpe": (lib.PRE_LLAMA3, True, True),
-    "llama3": (lib.PRE_LLAMA3, True, True),
-    "llama-v3": (lib.PRE_LLAMA3, True, True),
-    "smaug-bpe": (lib.PRE_LLAMA3, False, False),
-    "dbrx": (lib.PRE_LLAMA3, False, False),
-    "qwen2": (lib.PRE_QWEN2, False, False),
-    "deepseek-r1-qwen": (lib.PRE_QWEN2, False, False),
-    "stablelm2": (lib.PRE_QWEN2, False, False),
-    "qwen35": (lib.PRE_QWEN35, False, False),
-    "tekken": (lib.PRE_TEKKEN, True, True),
-    "starcoder": (lib.PRE_STARCODER, False, False),
-    "smollm": (lib.PRE_STARCODER, False, False),
-    "refact": (lib.PRE_STARCODER, False, False),
-    "codeshell": (lib.PRE_STARCODER, False, False),
-    "command-r": (lib.PRE_STARCODER, False, False),
-    "deepseek-llm": (lib.PRE_DEEPSEEK_LLM, False, False),
-}
+# (names, rule, ignore_merges, whether BOS is added if no key says so)
+_PRE = (
+    (
+        "gpt-2 phi-2 olmo mpt jais trillion exaone4 gigachat a.x-4.0 mellum modern-bert"
+        " granite-docling jina-es jina-de jina-v2-es jina-v2-de",
+        lib.PRE_GPT2,
+        False,
+        False,
+    ),
+    (
+        "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
+        lib.PRE_LLAMA3,
+        True,
+        True,
+    ),
+    ("smaug-bpe dbrx glm4 chatglm-bpe", lib.PRE_LLAMA3, False, False),
+    (
+        "qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan solar-open grok-2 kormo f2llmv2",
+        lib.PRE_QWEN2,
+        False,
+        False,
+    ),
+    ("qwen35", lib.PRE_QWEN35, False, False),
+    ("tekken", lib.PRE_TEKKEN, True, True),
+    ("gpt-4o llama4 kanana2 talkie minimax-m2", lib.PRE_GPT4O, False, False),
+    (
+        "starcoder smollm refact codeshell command-r exaone minerva-7b mellum2",
+        lib.PRE_STARCODER,
+        False,
+        False,
+    ),
+    ("deepseek-llm", lib.PRE_DEEPSEEK_LLM, False, False),
+)
+# name: rule, ignore_merges, whether BOS is added
+PRE = {name: tuple(values) for names, *values in _PRE for name in names.split()}
 WRONG_MERGE = {  # by the result of vocab_index_merges
     1: lambda clash: "is not two texts with a space between",
     2: lambda clash: "makes no token of type normal",

@@ -112,6 +112,16 @@ class Config:
             raise self.data_error(key, f"{value:g} is not within 0 to 1e12")
         return value
 
+    def rope_value(self, key: str, default: builtins.float) -> builtins.float:
+        """Return a number of the RoPE scaling, 0 to 1e6, or the default. DataError."""
+        values = self.get("rope_parameters", dict) or self.get("rope_scaling", dict) or {}
+        value = values.get(key)
+        if value is None:
+            return default
+        if type(value) not in (int, float) or not 0 <= value <= 1e6:
+            raise self.data_error(f"rope scaling: {key}", f"is {printable(str(value), 40)}")
+        return float(value)
+
     def flag(self, key: str, default: bool = False) -> bool:
         """Return a bool, or the default. DataError."""
         return self.get(key, bool, default)

@@ -20,6 +20,13 @@ TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?|\p{{N}}{{1,3}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# One of these matches at every character, so to keep the matches alone removes nothing.
+COMPLETE = (LLAMA3, QWEN2, TEKKEN, O200K)
 # DeepSeek LLM lists its letters: those with case of Unicode 11 that are not circled or
 # mathematical, as ranges of code points.
 _LETTERS = (
@@ -219,12 +226,14 @@ def _sequence(*steps):
 
 
 DIGITS = {"type": "Digits", "individual_digits": True}
-# (pre, pre_tokenizer, accepted types of normalizer, ignore_merges)
+# (pre, pre_tokenizer, accepted types of normalizer, ignore_merges: None if either)
 KNOWN = (
     ("gpt-2", _bytes(True), (None,), False),
     ("llama-bpe", _sequence(_split(LLAMA3), _bytes(False)), (None,), True),
+    ("smaug-bpe", _sequence(_split(LLAMA3), _bytes(False)), (None,), False),
     ("qwen2", _sequence(_split(QWEN2), _bytes(False)), (None, "NFC"), False),
-    ("tekken", _sequence(_split(TEKKEN), _bytes(False)), (None,), True),
+    ("tekken", _sequence(_split(TEKKEN), _bytes(False)), (None,), None),
+    ("gpt-4o", _sequence(_split(O200K), _bytes(False)), (None,), False),
     # and of StarCoder, whose name means the same
     ("smollm", _sequence(DIGITS, _bytes(True)), (None,), False),
     ("deepseek-llm", _sequence(*map(_split, DEEPSEEK), DIGITS, _bytes(False)), (None,), False),
@@ -240,6 +249,10 @@ def plain(step: Any) -> Any:
         step = {"add_prefix_space": True, "use_regex": True, **step}
     if step.get("type") == "Split":
         step.setdefault("invert", False)
+        pattern, way = step.get("pattern"), (step.get("behavior"), step["invert"])
+        whole = isinstance(pattern, dict) and pattern.get("Regex") in COMPLETE
+        if whole and way == ("Removed", True):
+            step.update(behavior="Isolated", invert=False)
     if isinstance(step.get("pretokenizers"), list):
         step["pretokenizers"] = [plain(s) for s in step["pretokenizers"]]
     return step
@@ -248,17 +261,18 @@ def plain(step: Any) -> Any:
 def recognise(path: str, pre_tokenizer: Any, normalizer: Any, ignore_merges: bool) -> str:
     """Return the name of the pre-tokenizer. UnsupportedError describes an unknown one."""
     found, kind = plain(pre_tokenizer), _kind(normalizer)
-    for name, known, normalizers, whole_words in KNOWN:
-        if found == known:
+    alike = [entry for entry in KNOWN if entry[1] == found]
+    for name, _, normalizers, whole_words in alike:
+        if whole_words is None or bool(ignore_merges) == whole_words:
             if kind not in normalizers:
                 raise unsupported_error(
                     path, f"normalizer {printable(str(kind))} before the pre-tokenizer of {name}"
                 )
-            if ignore_merges and not whole_words:
-                raise unsupported_error(
-                    path, f"model.ignore_merges with the pre-tokenizer of {name}"
-                )
             return name
+    if alike:
+        raise unsupported_error(
+            path, f"model.ignore_merges with the pre-tokenizer of {alike[0][0]}"
+        )
     names = ", ".join(name for name, *_ in KNOWN)
     raise unsupported_error(
         path, f"pre_tokenizer {printable(json.dumps(found), 120)}: is none of {names}"

@@ -99,8 +99,8 @@ class Scaling:
 
     def _yarn(self):
         out = {"rope.scaling.original_context_length": ("u32", self.original)}
-        for key in ("mscale", "mscale_all_dim"):
-            if self.values.get(key):
+        for key in ("mscale", "mscale_all_dim", "llama_4_scaling_beta"):
+            if self.values.get(key) and key not in self.config.hf.rope_values:
                 raise unsupported_error(self.config.path, f"rope scaling: {key}")
         if self.values.get("truncate", True) is not True:
             raise unsupported_error(self.config.path, "rope scaling: truncate = false")

@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     Change = Callable[[Forward, Layer, Rows, Rows, Rows], None]
 
 
-def layers(m: Model, f: Forward, change: Change | None = None) -> Rows:
+def layers(
+    m: Model,
+    f: Forward,
+    change: Change | None = None,
+    rope_of: Callable[[int], str | None] = lambda i: "global",
+) -> Rows:
     """The forward pass of Architecture.layers.
 
-    change: (f, w, q, k, v), changes queries, keys and values in place before RoPE, for families
-    that differ from Llama in that step alone.
+    change: (f, w, q, k, v), changes queries, keys and values in place before RoPE; rope_of: the
+    RoPE of a block, as `attend` takes it. For families that differ from Llama in these steps alone.
     """
     x = f.embed(m.weights.token_embd)
     for i, w in enumerate(m.weights.layers):
@@ -34,7 +39,7 @@ def layers(m: Model, f: Forward, change: Change | None = None) -> Rows:
         q, k, v = f.linears(h, w.attn_q, w.attn_k, w.attn_v)
         if change:
             change(f, w, q, k, v)
-        x, o = attend(f, i, w, x, q, k, v)
+        x, o = attend(f, i, w, x, q, k, v, rope_of(i))
         f.add(x, o)
         f.add(x, swiglu(f, w, f.rmsnorm(x, w.ffn_norm)))
     return x
