@@ -24,13 +24,11 @@ INLINE weights entries_of_8(const uint64_t *grid, const uint16_t *index)
     memcpy(four, index, sizeof four);
     __m512i v =
         _mm512_castsi128_si512(_mm_loadl_epi64((const __m128i *)(grid + index_of(four, 0))));
-#define ENTRY(i) \
-    v = _mm512_mask_broadcastq_epi64( \
-        v, 1 << i, _mm_loadl_epi64((const __m128i *)(grid + index_of(four, i))));
-    ENTRY(1)
-    ENTRY(2) ENTRY(3) ENTRY(4) ENTRY(5) ENTRY(6) ENTRY(7)
-#undef ENTRY
-        return v;
+#pragma GCC unroll 8
+    for (int i = 1; i < 8; i++)
+        v = _mm512_mask_broadcastq_epi64(
+            v, (__mmask8)(1 << i), _mm_loadl_epi64((const __m128i *)(grid + index_of(four, i))));
+    return v;
 }
 
 INLINE weights entries_of_4(const uint32_t *grid, const uint16_t *index)
