@@ -7,19 +7,22 @@
  * 6(1)). The text follows nodes that became final earlier, so it always gets nearer to the end. Of
  * several it takes the lowest byte, or the first alternative.
  *
+ * A backslash counts as ESCAPE bytes: a text without escapes, if there is one, is easier to read,
+ * and a name with a newline would escape from patterns that do not mean it.
+ *
  * It begins at the configuration whose need, with those of its stack, is the least; of equal ones
  * the first. So the text is the same on every machine. */
 #include <stdlib.h>
 #include "grammar/pushdown.h"
 
 #define NEVER ((int64_t)1 << 60)
-enum { MAX_WALK = 1 << 24 };
+enum { MAX_WALK = 1 << 24, ESCAPE = 64 };
 
 struct need {
     int64_t *need;
     int32_t *first; /* [n_node + 1] nodes that lead to node i: from[first[i] .. first[i + 1]) */
     int32_t *from;
-    int32_t *rank; /* when a node became final, from 1; 0: it is not final */
+    int32_t *rank;                 /* when a node became final, from 1; 0: it is not final */
     int32_t *heap, *place, n_heap; /* place: of a node in the heap, + 1; 0: none */
 };
 
@@ -77,7 +80,7 @@ static void link_back(struct need *x, const grammar *g, int32_t node, int pass)
     case GRAMMAR_TOKEN: to[0] = g->token[n.a].next; break;
     }
     for (int32_t i = 0; i < (many ? many : 2); i++) {
-        const int32_t t = !many ? to[i]
+        const int32_t t = !many     ? to[i]
             : n.op == GRAMMAR_BYTES ? g->arc[n.a + i].next
                                     : g->target[n.a + i];
         if (t < 0)
@@ -89,13 +92,20 @@ static void link_back(struct need *x, const grammar *g, int32_t node, int pass)
     }
 }
 
+static int64_t cost_of(grammar_arc arc) { return arc.lo == '\\' ? ESCAPE : 1; }
+
 /* The need of `node` by way of `next`, which has just become final. */
 static int64_t by_way_of(const struct need *x, const grammar *g, int32_t node, int32_t next)
 {
     const grammar_node n = g->node[node];
     const grammar_loop *l;
+    int64_t cost = ESCAPE;
     switch (n.op) {
     case GRAMMAR_BYTES:
+        for (int32_t i = n.a; i < n.a + n.b && cost > 1; i++)
+            if (g->arc[i].next == next)
+                cost = cost_of(g->arc[i]);
+        return sum(cost, x->need[next]);
     case GRAMMAR_TOKEN: return sum(1, x->need[next]);
     case GRAMMAR_SPLIT: return x->need[next];
     case GRAMMAR_CALL:
@@ -190,11 +200,10 @@ static int32_t next_of(const struct need *x, const grammar *g, int32_t node)
     const grammar_node n = g->node[node];
     int32_t i = n.a;
     if (n.op == GRAMMAR_BYTES)
-        while (x->need[g->arc[i].next] + 1 != x->need[node])
+        while (x->need[g->arc[i].next] + cost_of(g->arc[i]) != x->need[node])
             i++;
     else
-        while (x->need[g->target[i]] != x->need[node]
-               || x->rank[g->target[i]] >= x->rank[node])
+        while (x->need[g->target[i]] != x->need[node] || x->rank[g->target[i]] >= x->rank[node])
             i++;
     return i;
 }

@@ -126,18 +126,29 @@ def test_answer_of_one_id(model):
 
 
 def test_answer_of_several_ids_and_every_spelling(model):
-    done, records = filtered(model, YESNO, dense(-1), dense(ID["y"], 1, 8), dense(ID["es"], 2, 9))
+    rules = 'root ::= "yes" | "yoo" | "no"'
+    done, records = filtered(model, rules, dense(-1), dense(ID["y"], 1, 8), dense(ID["es"], 2, 9))
     assert done.returncode == 0, done.stderr
     assert records == [
         ("C", OPEN, 7, -1, tokens("yes", "no", "y", "n")),
-        ("C", OPEN, 8, ID["y"], tokens("es", "e")),
+        ("C", OPEN, 8, ID["y"], tokens("es", "e", "o")),
         ("E", WHOLE, 9, ID["es"], []),
+    ]
+
+
+def test_text_without_a_choice_is_one_token_a_record(model):
+    """The token of the vocabulary's own rules, with its logit; the last one ends the text."""
+    done, records = filtered(model, YESNO, dense(-1), dense(ID["y"], 1, 8))
+    assert done.returncode == 0, done.stderr
+    assert records[1:] == [
+        ("C", OPEN | stream.LAST, 8, ID["y"], tokens("es")),
+        ("E", WHOLE, 9, -1, []),
     ]
 
 
 def test_data_after_the_end_of_a_stream_is_an_error(model):
     two = end(flags=stream.FULL, prev=-1, pos=7) + header(model) + dense(-1)
-    done, records = filtered(model, 'root ::= "yes"', dense(-1), two)
+    done, records = filtered(model, 'root ::= "yes" "!"?', dense(-1), two)
     assert (
         done.returncode == 65
         and done.stderr == b"grammar-filter: standard input: there is more after the E record\n"
@@ -271,14 +282,14 @@ def test_text_may_end_if_all_filters_accept_it(model):
     )
     assert done.returncode == 0
     assert records == [
-        (OPEN, tokens("yes", "y", "yes!")),
+        (OPEN, tokens("yes!")),
         (OPEN, tokens("!")),
         (OPEN | stream.LENGTH, []),
     ]
     done, records = both("root ::= [a-z] [a-z!]*", more, *given[:1], end(stream.FULL, ID["y"], 8))
     assert done.returncode == 0 and records[-1] == (OPEN | stream.FULL, [])
     done, records = both('root ::= "yes" "!"+', 'root ::= "yes"', *given[:3], end(0, END, 10))
-    refused(done, 65, "record 2: none of the candidates")
+    refused(done, 65, "record 1: none of the candidates")
 
 
 def test_complete_text_without_continuation_has_ended(model):
@@ -452,9 +463,7 @@ def test_each_record_is_answered_before_the_next_is_read(model):
         assert len(stream.read_exactly(p.stdout.fileno(), 16 + 4 * 8)) == 48
         p.stdin.write(dense(ID["y"]))
         p.stdin.flush()
-        assert len(stream.read_exactly(p.stdout.fileno(), 16 + 2 * 8)) == 32
-        p.stdin.write(dense(ID["es"]))
-        p.stdin.flush()
+        assert len(stream.read_exactly(p.stdout.fileno(), 16 + 8)) == 24
         assert stream.read_exactly(p.stdout.fileno(), 17)[:1] == b"E"
         assert p.wait(60) == 0
 
@@ -471,7 +480,7 @@ def test_verbose_is_one_line(model):
     )
     assert (
         done.returncode == 0
-        and done.stderr.startswith(b"grammar-filter: records=1 candidates=4 ms=")
+        and done.stderr.startswith(b"grammar-filter: records=1 candidates=4 forced=0 ms=")
         and done.stderr.count(b"\n") == 1
     )
 

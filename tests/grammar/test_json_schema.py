@@ -440,3 +440,22 @@ def random_text(grammar, rng, limit=300):
         assert m.feed(bytes([byte]))
         out.append(byte)
     return None
+
+
+def test_rules_of_like_names_are_not_confused():
+    """The rule of any value and the second rule of an object called "value" have names of their
+    own.
+    """
+    inner = {
+        "type": "object",
+        "properties": {"kind": {"const": 1}, "unwrap": {"type": "boolean"}},
+        "required": ["kind"],
+        "additionalProperties": False,
+    }
+    schema = {
+        "type": "object",
+        "properties": {"key": {"type": "string"}, "value": {"oneOf": [{"type": "string"}, inner]}},
+    }
+    grammar = grammar_of(schema)
+    assert accepts(grammar, '{"id": {"unwrap": 1}}')
+    assert not accepts(grammar, '{"id": unwrap": true}')

@@ -91,12 +91,12 @@ class Builder:
     def fresh(self, wanted: str) -> str:
         """Return a rule's name like `wanted` that is not in use."""
         short = "".join(c if c.isascii() and c.isalnum() else "-" for c in wanted[:40])
-        n = self._names.get(short, 0)
-        self._names[short] = n + 1
-        name = f"{short}-{n}" if n else short
-        if not n:
-            return name
-        return name if name not in self._names else self.fresh(name)
+        name = short
+        while name in self._names:
+            name = f"{short}-{self._names[short]}"
+            self._names[short] += 1
+        self._names[name] = 1
+        return name
 
     def rule(self, name: str, node: int) -> None:
         """Define rule `name`."""
