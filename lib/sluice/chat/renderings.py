@@ -23,7 +23,7 @@ SUFFIX = ".rendering"
 MAX_FILES = 1024
 MAX_BYTES = 1 << 20  # of one; a longer conversation is rendered each time
 MAX_HERE = 64  # that a process keeps
-FORM = 1  # of what renderer.py makes of a request: another number, other files
+FORM = 2  # of what renderer.py makes of a request: another number, other files
 
 
 class Renderings:
