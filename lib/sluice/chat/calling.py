@@ -9,7 +9,6 @@ begins with a bracket, so the output of a command tells which of both it is.
 import hashlib
 import re
 
-from .. import jsonl
 from ..faults import data_error, unsupported_error
 from ..generate.generation import Answer
 from ..grammar.building import Builder
@@ -20,12 +19,11 @@ from . import tools
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterable
 
     from ..tokenizer.vocabulary import Vocab
     from .call_form import Form
-    from .template import Message
+    from .template import Template
 
 MAX_CALLS = 16  # of an answer
 MAX_BLANKS = 8  # white space before an answer
@@ -422,12 +420,15 @@ def _id(n_before, n, values):
     return out
 
 
-def line_of(message: "Message") -> bytes:
-    """Return the JSON line of an answer with calls, of OpenAI's shape."""
-    fields: dict[str, Any] = {"role": message.role, "content": message.content or None}
-    return jsonl.dump({**fields, "tool_calls": calls_as_dicts(message.calls)})
-
-
-def calls_as_dicts(calls: "Sequence[tools.Call]") -> "list[dict[str, Any]]":
-    """Return the value of the key "tool_calls"."""
-    return [tools.as_dict(call) for call in calls]
+def of(
+    template: "Template",
+    its_tools: "list[tools.Tool]",
+    choice: str,
+    vocab: "Vocab",
+    note: "Callable[[str], object] | None" = None,
+) -> "Calling | None":
+    """Give `its_tools` to the template; return the Calling of its answers, None without tools."""
+    template.tools = its_tools
+    if not its_tools:
+        return None
+    return Calling(template.form, template.name, its_tools, choice, vocab, note)

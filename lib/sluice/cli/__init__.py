@@ -41,6 +41,8 @@ from .options import (
     stop_option,
     text_option,
     threads_option,
+    tools_of,
+    tools_options,
     verbose_option,
     vocab_option,
 )
@@ -86,6 +88,8 @@ __all__ = [
     "text_option",
     "texts_options",
     "threads_option",
+    "tools_of",
+    "tools_options",
     "verbose_option",
     "vocab_option",
     "why_options",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from ..chat.calling import Calling
+    from ..chat.tools import Call
     from ..grammar.matcher import Matcher
     from ..model.model import Model
     from ..tokenizer.vocabulary import Vocab
@@ -36,14 +38,16 @@ class Text:
     """A text to be generated. key: the caller's.
 
     tokens: of the prompt; the first `stable` are worth keeping. own: tokens of the prompt that the
-    text continues within a message, for whole characters.
+    text continues within a message, for whole characters. calling: the calls of tools that the text
+    may have, or None; n_before, number of messages before it.
 
-    After the end: text, bytes; n_tokens, generated; reason, one of stream.REASONS; n_open, bytes of
-    an incomplete character. error: why there is no text, or None.
+    After the end: text, bytes; calls; n_tokens, generated; reason, one of stream.REASONS; n_open,
+    bytes of an incomplete character. error: why there is no text, or None.
     """
 
     reason: str | None
     error: str | None
+    calls: "list[Call]"
 
     def __init__(
         self,
@@ -55,7 +59,10 @@ class Text:
         matcher: "Matcher | None" = None,
         stable: int = 0,
         own: "Sequence[int]" = (),
+        calling: "Calling | None" = None,
+        n_before: int = 0,
     ) -> None:
+        self.calling, self.n_before, self.calls = calling, n_before, []
         self.key, self.tokens, self.sampler, self.max_tokens = key, tokens, sampler, max_tokens
         self.stops, self.matcher, self.stable, self.own = stops, matcher, stable, own
         self.text, self.n_tokens, self.reason, self.n_open = b"", 0, None, 0
@@ -71,7 +78,11 @@ class _Running:
             (ffi.cast("uint8_t *", cache.k(i)), ffi.cast("uint8_t *", cache.v(i)))
             for i in range(model.hparams.n_layer)
         ]
-        self.answer = Answer(vocab, text.stops, text.own)
+        self.answer = (
+            text.calling.answer(text.stops, text.own)
+            if text.calling
+            else Answer(vocab, text.stops, text.own)
+        )
         self.generation = Generation(model, cache, text.sampler, vocab.eog, text.matcher)
         self.tokens = self.generation.tokens(text.max_tokens)
 
@@ -97,6 +108,9 @@ class _Running:
         t = self.text
         t.text = b"".join(self.parts) + self.answer.remainder()
         t.reason, t.n_open = self.generation.reason, self.answer.n_open
+        if t.calling:
+            t.calls = self.answer.calls(t.n_before) or []
+            t.text = t.text.rstrip() if self.answer.called else t.text
         return None
 
 
