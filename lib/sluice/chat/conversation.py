@@ -71,7 +71,8 @@ class Conversation:
     report: called with a message if messages are dropped.
     interrupted: called between tokens and batches of the prompt; True stops.
     penalize_prompt: penalties and DRY see the whole conversation, not just the answers.
-    calling: the calls of tools that answers may have, or None.
+    calling: the calls of tools that answers may have, or None. after_result: those of answers to
+    results of calls, if they are others.
     kept: a PromptCache, where the first prompt's begin is looked for and kept, or None.
     speculate: called with the seconds that a prompt took; returns the Speculation for its answer.
     """
@@ -92,8 +93,10 @@ class Conversation:
         speculate: "Callable[[float], Speculation | None]" = Speculation.of_prompt,
         penalize_prompt: bool = False,
         calling: "Calling | None" = None,
+        after_result: "Calling | None" = None,
     ) -> None:
-        self._penalize_prompt, self._calling = penalize_prompt, calling
+        self._penalize_prompt = penalize_prompt
+        self._calling, self._after_result = calling, after_result or calling
         self.model, self.vocab, self.cache = model, vocab, cache
         self.messages, self.speaker, self.max_tokens = messages, speaker, max_tokens
         self._report, self._interrupted = report, interrupted
@@ -139,8 +142,10 @@ class Conversation:
         answer_began = time.monotonic()
         if self._penalize_prompt:
             sampler.read(prompt.tokens)
-        if self._calling:
-            rules = self._calling.grammar
+        has_result = bool(self.messages) and self.messages[-1].role == "tool"
+        calling = self._after_result if has_result else self._calling
+        if calling:
+            rules = calling.grammar
         matcher = Matcher(rules, self.vocab) if rules else None
         speculation = self._speculate(answer_began - began)
         generation = Generation(
@@ -148,9 +153,7 @@ class Conversation:
         )
         own = prompt.tokens[prompt.stable :] if before else []  # tokens of the message that goes on
         chosen, parts = [], []
-        answer = (
-            self._calling.answer(stops, own) if self._calling else Answer(self.vocab, stops, own)
-        )
+        answer = calling.answer(stops, own) if calling else Answer(self.vocab, stops, own)
         reason: str | None = "stop"
         n_shifts = 0
         try:
@@ -179,7 +182,7 @@ class Conversation:
             if before:
                 self.messages.pop()
             said = self._said(before, own + chosen, b"".join(parts), answer.stopped)
-            if self._calling:
+            if calling:
                 said = with_calls(said, answer, len(self.messages))
                 self.was_call_cut = answer.called and not said.calls
             self.messages.append(said)

@@ -151,8 +151,9 @@ def main(
       With --tools FILE the model may call the functions in FILE, if its template knows tools. Such
       an answer is a JSON line, an object with role, content and tool_calls, whose arguments satisfy
       the function's schema; nothing is executed. The next lines of stdin are the results of the
-      calls, one for each; at a terminal the prompt is then the function's name. A text never begins
-      with { or [. An answer that -n or the context cuts within a call has its text alone.
+      calls, one for each; at a terminal the prompt is then the function's name. An answer to results
+      need not call again, whatever --tool-choice says. A text never begins with { or [. An answer
+      that -n or the context cuts within a call has its text alone.
 
       With --talk FILE the conversation goes on with each run, as if it had been one: the model's
       state is in FILE.kv, and processing begins where the last run ended. --continue goes on with
@@ -230,6 +231,7 @@ def main(
         lambda seconds: Speculation(own_draft, seconds, not no_lookup),
         penalize_prompt,
         its_calling,
+        calling.of(its_template, its_tools, "none" if choice == "none" else "auto", words, note),
     )
 
     def answer(goes_on=False):
