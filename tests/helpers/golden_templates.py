@@ -104,7 +104,7 @@ def calling(content, *calls):
 TOOLS = [
     function(
         "get_weather",
-        "Weather of a city, \"now\" & <later>",
+        'Weather of a city, "now" & <later>',
         {
             "city": {"type": "string", "description": "Name, such as Z\u00fcrich"},
             "unit": {"type": "string", "enum": ["C", "F"]},

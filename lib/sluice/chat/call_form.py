@@ -1,13 +1,13 @@
 """How a chat template writes calls of tools: found by what it prints for a call.
 
-    <tool_call>\\n{"name": "weather", "arguments": {"city": "Rome"}}\\n</tool_call>       Qwen, Hermes
-    {"name": "weather", "parameters": {"city": "Rome"}}                                Llama 3
-    [TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome"}, "id": "a1b2c3d4e"}]  Mistral
+    Qwen, Hermes <tool_call>\\n{"name": "weather", "arguments": {"city": "Rome"}}\\n</tool_call>
+    Llama 3      {"name": "weather", "parameters": {"city": "Rome"}}
+    Mistral      [TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome"}, "id": "a1b2c3d4e"}]
 
 A template is rendered for a conversation whose last message calls a tool, and for one whose last
 message is a text. The call is what is different. It consists of fixed texts and of slots: the name,
 the arguments as a JSON object, and perhaps an ID. Templates differ in what they want to get, so
-some variants are tried (`VARIANTS`), and the first one that gives such a call counts. A template
+some variants are tried (`VARIANTS`); of those that give such a call the shortest counts. A template
 that prints tools but has no place for calls gets the calls as content, in the form that its text
 announces (SmolLM3).
 """
@@ -99,10 +99,9 @@ def find(
         if TOOL not in (texts[variables, "asked"] or ""):
             continue
         of = {key: text for (v, key), text in texts.items() if v == variables}
-        for variant in VARIANTS:
-            form = _form(variables, variant, of)
-            if form:
-                return form
+        forms = [form for v in VARIANTS if (form := _form(variables, v, of))]
+        if forms:  # an empty content may be printed as a message of its own behind the call
+            return min(forms, key=lambda form: len(form.before + form.after))
         form = _in_content(variables, of)
         if form:
             return form

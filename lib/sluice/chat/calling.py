@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from ..tokenizer.vocabulary import Vocab
     from .call_form import Form
-    from .template import Template
 
 MAX_CALLS = 16  # of an answer
 MAX_BLANKS = 8  # white space before an answer
@@ -418,17 +417,3 @@ def _id(n_before, n, values):
         number, i = divmod(number, len(ID_LETTERS))
         out += ID_LETTERS[i]
     return out
-
-
-def of(
-    template: "Template",
-    its_tools: "list[tools.Tool]",
-    choice: str,
-    vocab: "Vocab",
-    note: "Callable[[str], object] | None" = None,
-) -> "Calling | None":
-    """Give `its_tools` to the template; return the Calling of its answers, None without tools."""
-    template.tools = its_tools
-    if not its_tools:
-        return None
-    return Calling(template.form, template.name, its_tools, choice, vocab, note)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..kvcache.snapshot import Snapshot
     from ..model.model import Model
     from ..tokenizer.vocabulary import Vocab
-    from .calling import Calling, CallAnswer
+    from .calling import Calling
     from .template import Template
     from .tools import Call
 
@@ -182,9 +182,8 @@ class Conversation:
             if before:
                 self.messages.pop()
             said = self._said(before, own + chosen, b"".join(parts), answer.stopped)
-            if calling:
-                said = with_calls(said, answer, len(self.messages))
-                self.was_call_cut = answer.called and not said.calls
+            said = with_calls(said, answer, len(self.messages))
+            self.was_call_cut = answer.called and not said.calls
             self.messages.append(said)
             self.figures = {
                 "prompt": len(prompt.tokens),
@@ -299,7 +298,7 @@ class Conversation:
             cache.seal(path)
 
 
-def with_calls(said: Message, answer: "CallAnswer", n_before: int) -> Message:
+def with_calls(said: Message, answer: Answer, n_before: int) -> Message:
     """Return the message of an answer that may call tools. said: the message of its text.
 
     n_before: number of messages before it.

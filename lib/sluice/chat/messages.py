@@ -203,9 +203,7 @@ def write(
 
     from ..system import files
 
-    lines = "".join(
-        json.dumps({**as_dict(m), **more(m)}) + "\n" for m in messages
-    )
+    lines = "".join(json.dumps({**as_dict(m), **more(m)}) + "\n" for m in messages)
     try:
         fd, name = files.nameless(os.path.dirname(path) or ".")
     except OSError as e:

@@ -32,15 +32,17 @@ from typing import NamedTuple
 from .. import stream
 from ..faults import UNSUPPORTED, USAGE, Error, data_error, printable
 from ..limits import MAX_TEXT_BYTES
-from . import call_form, sandbox, tools
+from . import call_form, sandbox
+from .tools import Call, Tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from ..gguf import File
     from ..tokenizer.vocabulary import Vocab
+    from .calling import Calling
     from .renderings import Renderings
 
 KEY = "tokenizer.chat_template"
@@ -62,7 +64,7 @@ class Message:
 
     role: one of ROLES. content: str.
     tokens: the tokens that the model generated, for its own answers; else None.
-    calls: the calls of tools (tools.Call) in an answer. A message of role tool has the result of
+    calls: the calls of tools (Call) in an answer. A message of role tool has the result of
     the call with the ID call_id, of the tool `name`; either may be "".
     """
 
@@ -73,7 +75,7 @@ class Message:
         role: str,
         content: str,
         tokens: list[int] | None = None,
-        calls: "tuple[tools.Call, ...]" = (),
+        calls: "tuple[Call, ...]" = (),
         call_id: str = "",
         name: str = "",
     ) -> None:
@@ -96,11 +98,11 @@ class Template:
 
     source: str, Jinja. name: the template's name in messages.
     variables: {name: value}, more variables for the template.
-    renderings: a Renderings, or None; may be set. tools: list of tools.Tool, may be set.
+    renderings: a Renderings, or None; may be set. tools: list of Tool, may be set.
     """
 
     renderings: "Renderings | None" = None
-    tools: "list[tools.Tool]" = []
+    tools: "list[Tool]" = []
 
     def __init__(
         self, source: str, name: str, vocab: "Vocab", variables: "Mapping[str, Any] | None" = None
@@ -126,6 +128,23 @@ class Template:
         if self._form is None:
             self._form = call_form.find(self.source, self.name, self._rendered_any)
         return self._form
+
+    def with_tools(
+        self,
+        its_tools: "list[Tool]",
+        choice: str,
+        note: "Callable[[str], object] | None" = None,
+    ) -> "Calling | None":
+        """Take `its_tools`; return the Calling of answers, or None without tools.
+
+        Arguments and errors as of calling.Calling and of `form`.
+        """
+        self.tools = its_tools
+        if not its_tools:
+            return None
+        from .calling import Calling
+
+        return Calling(self.form, self.name, its_tools, choice, self._vocab, note)
 
     def _rendered_any(self, variables):
         """Render the template once for each of `variables`; None for each text that it refuses."""
@@ -254,7 +273,7 @@ class Template:
         shown = {"role": message.role, "content": content}
         if message.calls:
             calls = [
-                tools.Call(c.id, self._cut(c.name, cut), self._cut(c.arguments, cut))
+                Call(c.id, self._cut(c.name, cut), self._cut(c.arguments, cut))
                 for c in message.calls
             ]
             self._add_calls(shown, calls, form)

@@ -74,7 +74,7 @@ def of_list(value: "Any", name: str) -> "list[Tool]":
     name: the list's name in messages.
     """
     if not isinstance(value, list) or not value:
-        raise data_error(name, "is not a list of tools such as [{\"type\": \"function\", ...}]")
+        raise data_error(name, 'is not a list of tools such as [{"type": "function", ...}]')
     if len(value) > MAX_TOOLS:
         raise data_error(name, f"{len(value)} tools, more than {MAX_TOOLS}")
     found: dict[str, Tool] = {}

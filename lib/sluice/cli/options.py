@@ -148,10 +148,10 @@ CHAT = (
         aliases=("--chat-template", "--chat-template-file"),
         metavar="FILE|NAME",
         files=("jinja",),
-        words=("chatml", "plain"),
+        words=("chatml", "hermes", "plain"),
         group="Chat",
         show_default="the model's",
-        help="Chat template: a file, or the bundled chatml or plain.",
+        help="Chat template: a file, or the bundled chatml, hermes (ChatML with tools) or plain.",
     ),
     option(
         "--set",
@@ -183,8 +183,8 @@ def tools_options(function: Callable[..., Any]) -> Callable[..., Any]:
             words=("auto", "required", "none"),
             group="Chat",
             show_default="auto",
-            help="Whether an answer calls tools: as the model likes, in any case, not at all, or the"
-            " tool NAME.",
+            help="Whether an answer calls tools: as the model likes, in any case, not at all, or"
+            " the tool NAME.",
         ),
         option(
             "--tools",

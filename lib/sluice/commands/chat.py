@@ -8,7 +8,7 @@ from .. import cli
 from ..grammar import sources
 from ..system import files as paths
 from ..tokenizer import vocabulary
-from ..chat import calling, conversation, messages as message_files, renderings, template, terminal
+from ..chat import conversation, messages as message_files, renderings, template, terminal
 from ..chat import talk as talk_files
 from .. import jsonl
 from ..faults import BAD_DATA, Error
@@ -151,9 +151,9 @@ def main(
       With --tools FILE the model may call the functions in FILE, if its template knows tools. Such
       an answer is a JSON line, an object with role, content and tool_calls, whose arguments satisfy
       the function's schema; nothing is executed. The next lines of stdin are the results of the
-      calls, one for each; at a terminal the prompt is then the function's name. An answer to results
-      need not call again, whatever --tool-choice says. A text never begins with { or [. An answer
-      that -n or the context cuts within a call has its text alone.
+      calls, one for each; at a terminal the prompt is then the function's name. An answer to
+      results need not call again, whatever --tool-choice says. A text never begins with { or [. An
+      answer that -n or the context cuts within a call has its text alone.
 
       With --talk FILE the conversation goes on with each run, as if it had been one: the model's
       state is in FILE.kv, and processing begins where the last run ended. --continue goes on with
@@ -197,7 +197,7 @@ def main(
     kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
     its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
     note = cli.say if rules.lax else None
-    its_calling = calling.of(its_template, its_tools, choice, words, note)
+    its_calling = its_template.with_tools(its_tools, choice, note)
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     own_draft = None
     if draft_path:
@@ -231,7 +231,7 @@ def main(
         lambda seconds: Speculation(own_draft, seconds, not no_lookup),
         penalize_prompt,
         its_calling,
-        calling.of(its_template, its_tools, "none" if choice == "none" else "auto", words, note),
+        its_template.with_tools(its_tools, "none" if choice == "none" else "auto"),
     )
 
     def answer(goes_on=False):

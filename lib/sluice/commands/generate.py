@@ -7,12 +7,11 @@ from typing import Any
 
 from .. import cli, faults, stream
 from .. import jsonl as json_lines
-from .. import jsonl as json_lines
 from ..grammar import matcher, sources
 from ..system import files
 from ..tokenizer import vocabulary
 from ..generate import batch, draft, generation, prompt_cache, requests
-from ..chat import calling, conversation, messages as message_files, renderings, template, terminal
+from ..chat import conversation, messages as message_files, renderings, template, terminal
 from ..chat import tools
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
@@ -182,10 +181,10 @@ def main(
 
       With --jsonl each line of stdin is an object, with id (optional), prompt or messages (a list
       like that of --messages), system, "continue": true, grammar (GBNF), regex or json_schema (an
-      object), tools (a list like that of --tools) and tool_choice, and options such as max_tokens, seed, stop or top_k, which hold for this text instead
-      of the command's. An object for each is printed in the same order: id, text, tool_calls, end,
-      tokens, prompt_tokens and seed, or error. Up to --parallel texts are generated together; each is the
-      one that it is alone.
+      object), tools (a list like that of --tools) and tool_choice, and options such as max_tokens,
+      seed, stop or top_k, which hold for this text instead of the command's. An object for each is
+      printed in the same order: id, text, tool_calls, end, tokens, prompt_tokens and seed, or
+      error. Up to --parallel texts are generated together; each is the one that it is alone.
 
       Tokens are guessed, and several checked at once, if the text goes on as it did where its last
       words stood before (see --no-lookup), or with --draft MODEL. Text, snapshot and random numbers
@@ -262,9 +261,9 @@ def main(
         )
         its_template = template.of(m.file, words, template_path, variables)
         its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
-        its_calling = calling.of(its_template, its_tools, choice, words, note)
+        its_calling = its_template.with_tools(its_tools, choice, note)
         grammar = its_calling.grammar if its_calling else grammar
-        its_calling = calling.of(its_template, its_tools, choice, words, note)
+        its_calling = its_template.with_tools(its_tools, choice, note)
         grammar = its_calling.grammar if its_calling else grammar
         if goes_on:
             conversation.check_goes_on(messages, "assistant", path)
@@ -300,8 +299,11 @@ def main(
             penalize_prompt=penalize_prompt,
             calling=its_calling,
         )
-        parts = talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops], goes_on)
-        show_answer(parts, lambda: messages[-1] if its_calling else None, lambda: talk.was_call_cut)
+        parts = []
+        for part in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops], goes_on):
+            parts.append(part)
+            terminal.show(b"" if holds else part)
+        show_end(messages[-1] if its_calling else None, talk.was_call_cut, parts)
         m.file.check_unchanged()
         if verbose:
             cli.report(**talk.statistics(), **sampler.figures())
@@ -432,7 +434,8 @@ def answer_lines(
         0,
         requests.Requests(
             *(m, words, keys.defaults(), keys.convert, its_template),
-            *(texts.limit, grammar, is_chat, special, system, its_tools, choice, note),
+            *(texts.limit, grammar, is_chat, special, system),
+            *(its_tools, choice, note),
         ),
         functools.partial(stream.write_all, 1),
         4 * n_parallel,

@@ -108,9 +108,8 @@ class _Running:
         t = self.text
         t.text = b"".join(self.parts) + self.answer.remainder()
         t.reason, t.n_open = self.generation.reason, self.answer.n_open
-        if t.calling:
-            t.calls = self.answer.calls(t.n_before) or []
-            t.text = t.text.rstrip() if self.answer.called else t.text
+        if self.answer.called:
+            t.calls, t.text = self.answer.calls(t.n_before) or [], t.text.rstrip()
         return None
 
 

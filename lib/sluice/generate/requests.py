@@ -11,8 +11,8 @@ answer:
 
     {"id": 1, "text": " there was", "end": "length", "tokens": 2, "prompt_tokens": 4, "seed": 3}
 
-It has "tool_calls" if it calls tools. end is as `generate -v` prints it. A line that is wrong has {"id": ..., "error": ...} instead, and
-the others are answered.
+It has "tool_calls" if it calls tools. end is as `generate -v` prints it. A line that is wrong has
+{"id": ..., "error": ...} instead, and the others are answered.
 """
 
 import functools
@@ -20,7 +20,7 @@ import json
 import os
 import select
 
-from ..chat import calling, conversation, messages, tools
+from ..chat import conversation, messages, tools
 from ..chat.template import Message
 from ..faults import Error
 from ..grammar import sources
@@ -54,7 +54,7 @@ class Requests:
     settings: {name: value} of the command's options. convert: makes such a dict of a line's other
     keys, or raises ValueError. its_template: called when a line needs it. limit: tokens of the
     context. is_chat: a prompt alone is a user's message. system: of --system, or None. its_tools,
-    choice: of --tools and --tool-choice. note: as of calling.of.
+    choice: of --tools and --tool-choice. note: as of calling.Calling.
     """
 
     def __init__(
@@ -153,7 +153,9 @@ class Requests:
     def _tools_of(self, top):
         """Return (tools, choice) of a request, or the command's."""
         given, choice = top.pop("tools", None), top.pop("tool_choice", None)
-        its_tools = self._tools if given is None else tools.of_list(given, "tools") if given else []
+        its_tools = self._tools if given is None else []
+        if given is not None and given != []:
+            its_tools = tools.of_list(given, "tools")
         if isinstance(choice, dict) and isinstance(choice.get("function"), dict):
             choice = choice["function"].get("name")
         if choice is not None and not isinstance(choice, str):
@@ -175,7 +177,7 @@ class Requests:
         if key not in self._callings:
             while len(self._callings) >= MAX_CALLINGS:
                 del self._callings[next(iter(self._callings))]
-            found = calling.of(template, template.tools, choice, self._vocab, self._note)
+            found = template.with_tools(template.tools, choice, self._note)
             self._callings[key] = found
         return self._callings[key]
 
