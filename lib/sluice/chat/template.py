@@ -32,7 +32,7 @@ from typing import NamedTuple
 from .. import stream
 from ..faults import UNSUPPORTED, USAGE, Error, data_error, printable
 from ..limits import MAX_TEXT_BYTES
-from . import call_form, sandbox
+from . import sandbox
 from .tools import Call, Tool
 
 TYPE_CHECKING = False
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from ..gguf import File
     from ..tokenizer.vocabulary import Vocab
+    from .call_form import Form
     from .calling import Calling
     from .renderings import Renderings
 
@@ -108,7 +109,7 @@ class Template:
         self, source: str, name: str, vocab: "Vocab", variables: "Mapping[str, Any] | None" = None
     ) -> None:
         self.source, self.name, self._vocab = source, name, vocab
-        self._form: call_form.Form | None = None
+        self._form: Form | None = None
         token = lambda i: (
             "" if i is None else vocab.bytes_of(i, special=True).decode("utf-8", "replace")
         )
@@ -121,11 +122,13 @@ class Template:
         }
 
     @property
-    def form(self) -> "call_form.Form":
+    def form(self) -> "Form":
         """How the template writes calls of tools. Raises UnsupportedError if it does not, or in a
         way that cannot be followed.
         """
         if self._form is None:
+            from . import call_form
+
             self._form = call_form.find(self.source, self.name, self._rendered_any)
         return self._form
 
@@ -285,6 +288,8 @@ class Template:
         return shown
 
     def _add_calls(self, shown, calls, form):
+        from . import call_form
+
         try:
             call_form.add(shown, calls, form)
         except ValueError as e:

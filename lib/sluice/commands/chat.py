@@ -13,7 +13,7 @@ from ..chat import talk as talk_files
 from .. import jsonl
 from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
-from ..generate import draft, prompt_cache
+from ..generate import prompt_cache
 from ..generate.sampler import from_options
 from ..generate.speculation import Speculation
 from ..kvcache import capacity as capacities
@@ -201,6 +201,8 @@ def main(
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     own_draft = None
     if draft_path:
+        from ..generate import draft
+
         small = Model(draft_path, threads, arithmetic, vocab_file, huge_pages)
         draft.check(small, words, vocabulary.Vocab(small.file), m)
         its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)

@@ -10,9 +10,8 @@ from .. import jsonl as json_lines
 from ..grammar import matcher, sources
 from ..system import files
 from ..tokenizer import vocabulary
-from ..generate import batch, draft, generation, prompt_cache, requests
+from ..generate import generation, prompt_cache
 from ..chat import conversation, messages as message_files, renderings, template, terminal
-from ..chat import tools
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
 from ..generate.speculation import Speculation
@@ -20,8 +19,11 @@ from ..kvcache import capacity as capacities
 from ..kvcache.scratch import Scratch
 from ..limits import MAX_CAPACITY
 from ..cli import sampling
-from ..cli.keys import Keys
 import click
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..chat import tools
 
 
 @cli.command()
@@ -283,6 +285,8 @@ def main(
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     own_draft = None
     if draft_path:
+        from ..generate import draft
+
         small = Model(draft_path, threads, arithmetic, vocab_file, huge_pages)
         draft.check(small, words, vocabulary.Vocab(small.file), m)
         its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)
@@ -413,13 +417,16 @@ def answer_lines(
     template_path: str | None,
     variables: dict[str, Any],
     verbose: bool,
-    its_tools: list[tools.Tool],
+    its_tools: "list[tools.Tool]",
     choice: str,
     note: Any,
 ) -> None:
     """Answer the requests of --jsonl on stdin. Raises DataError at the end if some were wrong, and
     Exit(1) if a text was cut before its grammar was complete.
     """
+    from ..cli.keys import Keys
+    from ..generate import batch, requests
+
     began, words = time.monotonic(), vocabulary.Vocab(m.file)
     keys = Keys(click.get_current_context(), ("max_tokens", "stops"))
 
