@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from ..kvcache.snapshot import Snapshot
     from ..model.model import Model
     from ..tokenizer.vocabulary import Vocab
+    from .calling import Calling
     from .template import Template
+    from .tools import Call
 
 
 def opening(system: str | None, path: str | None) -> "list[Message]":
@@ -62,12 +64,15 @@ class Conversation:
     messages: list of Message, all of them. author: the user's role.
     figures: dict, statistics of the last answer (see terminal.summary).
     n_cut: number of answers that `max_tokens` or the context cut before their grammar was complete.
+    was_call_cut: whether the last answer ended within the call of a tool.
 
     cache: a Snapshot, or a Scratch with logits. speaker: the model's role.
     max_tokens: limit of an answer, or None.
     report: called with a message if messages are dropped.
     interrupted: called between tokens and batches of the prompt; True stops.
     penalize_prompt: penalties and DRY see the whole conversation, not just the answers.
+    calling: the calls of tools that answers may have, or None. after_result: those of answers to
+    results of calls, if they are others.
     kept: a PromptCache, where the first prompt's begin is looked for and kept, or None.
     complete: an answer that was cut before its grammar was complete gets the shortest completion.
     speculate: called with the seconds that a prompt took; returns the Speculation for its answer.
@@ -89,8 +94,11 @@ class Conversation:
         speculate: "Callable[[float], Speculation | None]" = Speculation.of_prompt,
         penalize_prompt: bool = False,
         complete: bool = False,
+        calling: "Calling | None" = None,
+        after_result: "Calling | None" = None,
     ) -> None:
         self._penalize_prompt, self._complete = penalize_prompt, complete
+        self._calling, self._after_result = calling, after_result or calling
         self.model, self.vocab, self.cache = model, vocab, cache
         self.messages, self.speaker, self.max_tokens = messages, speaker, max_tokens
         self._report, self._interrupted = report, interrupted
@@ -98,7 +106,12 @@ class Conversation:
         self._window = Window(its_template, cache.capacity, speaker, report)
         self._is_whole = False  # whether the logits in the cache are those after its tokens
         self.author = "user" if speaker == "assistant" else "assistant"
-        self.figures, self.n_cut = {}, 0
+        self.figures, self.n_cut, self.was_call_cut = {}, 0, False
+
+    @property
+    def awaited(self) -> "Call | None":
+        """The first call of the last answer whose result is not among the messages yet."""
+        return awaited(self.messages)
 
     def answer(
         self,
@@ -108,12 +121,13 @@ class Conversation:
         goes_on: bool = False,
     ) -> "Iterator[bytes]":
         """Yield the answer to `messages` as bytes, token by token, and append it as a message.
+        Calls of tools are in the message alone; the text ends where they begin.
 
         goes_on: the model's last message goes on, instead of a new one. Interrupted before the
         first token, `answer` removes the message that was to be answered. Raises DataError if the
         messages do not fit into the context, and the errors of the template and of Generation.
         """
-        self.figures = {}
+        self.figures, self.was_call_cut = {}, False
         before = self.messages[-1] if goes_on else None
         prompt, began = (
             self._window.prompt(self.messages, self.max_tokens, goes_on),
@@ -130,13 +144,18 @@ class Conversation:
         answer_began = time.monotonic()
         if self._penalize_prompt:
             sampler.read(prompt.tokens)
+        has_result = bool(self.messages) and self.messages[-1].role == "tool"
+        calling = self._after_result if has_result else self._calling
+        if calling:
+            rules = calling.grammar
         matcher = Matcher(rules, self.vocab) if rules else None
         speculation = self._speculate(answer_began - began)
         generation = Generation(
             *(self.model, self.cache, sampler, self.vocab.eog, matcher, False, speculation)
         )
         own = prompt.tokens[prompt.stable :] if before else []  # tokens of the message that goes on
-        answer, chosen, parts = Answer(self.vocab, stops, own), [], []
+        chosen, parts = [], []
+        answer = calling.answer(stops, own) if calling else Answer(self.vocab, stops, own)
         reason: str | None = "stop"
         n_shifts = 0
         try:
@@ -172,6 +191,8 @@ class Conversation:
             if before:
                 self.messages.pop()
             said = self._said(before, own + chosen, b"".join(parts), answer.stopped)
+            said = with_calls(said, answer, len(self.messages))
+            self.was_call_cut = answer.called and not said.calls
             self.messages.append(said)
             self.figures = {
                 "prompt": len(prompt.tokens),
@@ -288,6 +309,24 @@ class Conversation:
             self.model.prefill(cache, [last])
         if cache.n_tok:
             cache.seal(path)
+
+
+def with_calls(said: Message, answer: Answer, n_before: int) -> Message:
+    """Return the message of an answer that may call tools. said: the message of its text.
+
+    n_before: number of messages before it.
+    """
+    if not answer.called:
+        return said
+    calls = answer.calls(n_before) or ()
+    return Message(said.role, said.content.rstrip(), None, tuple(calls))
+
+
+def awaited(messages: "list[Message]") -> "Call | None":
+    """Return the first call of the last answer whose result is not among `messages` yet."""
+    n = next((n for n, m in enumerate(reversed(messages)) if m.role != "tool"), 0)
+    calls = messages[-1 - n].calls if messages else ()
+    return calls[n] if n < len(calls) else None
 
 
 def _n_common(cache, tokens):

@@ -1,4 +1,4 @@
-"""Read and write conversations: messages with role (system, user or assistant) and content.
+"""Read and write conversations: messages with role (system, user, assistant or tool) and content.
 
 JSON lines, one object per line, or an array:   or, if the name ends in .yaml or .yml, a list:
 
@@ -6,8 +6,10 @@ JSON lines, one object per line, or an array:   or, if the name ends in .yaml or
     {"role": "assistant", "content": "Hi"}            content: Hello
 
 Content is a string, null (no text), or a list of parts {"type": "text", "text": ...}, which are
-joined by newlines, as in llama.cpp and vLLM. Other keys must be empty or null, but for "tokens",
-which talk.py writes and others ignore. DataError names the line or message at fault,
+joined by newlines, as in llama.cpp and vLLM. An answer may have "tool_calls", calls of tools in
+OpenAI's shape, and no content; the result of a call has role tool, and "tool_call_id", "name" or
+neither, as results in the order of the calls need no names. Other keys must be empty or null, but
+for "tokens", which talk.py writes and others ignore. DataError names the line or message at fault,
 UnsupportedError a part of another type.
 """
 
@@ -16,6 +18,7 @@ import json
 
 from .. import jsonl, stream, yamlfile
 from ..faults import NO_OUTPUT, data_error, printable, unsupported_error
+from . import tools
 from .template import ROLES, Message
 
 TYPE_CHECKING = False
@@ -27,6 +30,8 @@ MAX_BYTES = 16 << 20
 # for files written by hand: parsing YAML of MAX_BYTES takes a minute
 MAX_YAML_BYTES = 1 << 20
 MAX_MESSAGES = 10000
+KEYS = {"role", "content", "tokens"}
+OWN_KEYS = {"assistant": {"tool_calls"}, "tool": {"tool_call_id", "name"}}  # of a role
 VALUES = 16  # names and values of a message in an array
 BOM = "\ufeff".encode()
 
@@ -70,6 +75,8 @@ def _checked(entries, path, own=None):
         if len(found) == MAX_MESSAGES:
             raise data_error(path, f"{place}: more than {MAX_MESSAGES} messages")
         message = _message(entry, path, place)
+        if message.role == "tool" and not _follows_call(found):
+            raise data_error(path, f"{place}: role tool: there is no call whose result it could be")
         if own and entry.get("tokens"):
             try:
                 message.tokens = own(entry["tokens"], message)
@@ -105,15 +112,27 @@ def _keys(pairs):
     return out
 
 
+def _follows_call(before):
+    """Whether the next message may be the result of a call."""
+    n = 0
+    for message in reversed(before):
+        if message.role != "tool":
+            return n < len(message.calls)
+        n += 1
+    return False
+
+
 def _message(entry, path, place):
-    needed = {"role", "content"}
+    calls = entry.get("tool_calls") if isinstance(entry, dict) else None
+    needed = {"role"} if calls else {"role", "content"}
+    keys = KEYS | OWN_KEYS.get(str(entry.get("role")), set()) if isinstance(entry, dict) else KEYS
     if (
         not isinstance(entry, dict)
         or needed - set(entry)
-        or any(value for key, value in entry.items() if key not in {*needed, "tokens"})
+        or any(value for key, value in entry.items() if key not in keys)
     ):
         raise data_error(path, f"{place} is not an object with role and content and no other keys")
-    role, content = entry["role"], _content(entry["content"], path, place)
+    role, content = entry["role"], _content(entry.get("content"), path, place)
     if role not in ROLES:
         raise data_error(
             path, f"{place}: role {printable(str(role))} is not one of " + ", ".join(ROLES)
@@ -124,7 +143,29 @@ def _message(entry, path, place):
         raise data_error(
             path, f"{place}: character {e.start} of content is half of a surrogate pair"
         ) from None
-    return Message(role, content)
+    try:
+        found = tools.calls_of(calls) if calls else []
+    except ValueError as e:
+        raise data_error(path, f"{place}: tool_calls {e}") from None
+    if role != "tool":
+        return Message(role, content, None, tuple(found))
+    call_id, name = entry.get("tool_call_id") or "", entry.get("name") or ""
+    for key, value, form in (("tool_call_id", call_id, tools.ID), ("name", name, tools.NAME)):
+        if value and not (isinstance(value, str) and form.fullmatch(value)):
+            raise data_error(path, f"{place}: {key} is not that of a call")
+    return Message(role, content, None, (), call_id, name)
+
+
+def as_dict(message: Message) -> "dict[str, Any]":
+    """Return the object of a message."""
+    fields: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        fields["content"] = message.content or None
+        fields["tool_calls"] = [tools.as_dict(call) for call in message.calls]
+    for key, value in (("tool_call_id", message.call_id), ("name", message.name)):
+        if value:
+            fields[key] = value
+    return fields
 
 
 def _content(content, path, place):
@@ -162,9 +203,7 @@ def write(
 
     from ..system import files
 
-    lines = "".join(
-        json.dumps({"role": m.role, "content": m.content, **more(m)}) + "\n" for m in messages
-    )
+    lines = "".join(json.dumps({**as_dict(m), **more(m)}) + "\n" for m in messages)
     try:
         fd, name = files.nameless(os.path.dirname(path) or ".")
     except OSError as e:

@@ -6,7 +6,8 @@ ImmutableSandboxedEnvironment, with the names and settings of Hugging Face's tra
 MEMORY_BYTES of address space. After reading its request it cannot open a file or start a process
 (except as root, whom that limit does not bind).
 
-stdin: JSON, {"template": str, "variables": [{name: value}, ...], "now": seconds or null}.
+stdin: JSON, {"template": str, "variables": [{name: value}, ...], "now": seconds or null}, and
+"each": true if a text that the template refuses is null, and the others are wanted.
 stdout: {"texts": [str, ...]}, one text per element of variables; or {"error": one line}; or
 {"missing": name of a module that is not installed}.
 """
@@ -53,8 +54,12 @@ def answer(request: "dict[str, Any]") -> "dict[str, Any]":
         return {"error": f"{line}{e}"[:1000] or type(e).__name__}
 
 
-def render(template: str, variables: "list[dict[str, Any]]", now: int | None) -> list[str]:
+def render(
+    template: str, variables: "list[dict[str, Any]]", now: int | None, each: bool = False
+) -> "list[str | None]":
     """Render `template` once for each of `variables`; return the texts.
+
+    each: a text is None if the template raises an error for its variables.
 
     now: seconds since the epoch for strftime_now, in UTC. None: the present, in local time.
     """
@@ -67,7 +72,15 @@ def render(template: str, variables: "list[dict[str, Any]]", now: int | None) ->
     limit()
     compiled, texts = environment.from_string(template), []
     for names in variables:
-        text = compiled.render(names)
+        try:
+            text = compiled.render(names)
+        except MemoryError:
+            raise
+        except Exception:
+            if not each:
+                raise
+            texts.append(None)
+            continue
         if len(text) > MAX_CHARACTERS:
             raise ValueError(f"prints more than {MAX_CHARACTERS >> 20} Mi characters")
         texts.append(text)

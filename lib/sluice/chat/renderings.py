@@ -7,7 +7,6 @@ and of each message its role, the white space around it, and its marks of thinki
 prints the time is not kept. The directory is that of a prompt cache: nobody else can write there.
 """
 
-import hashlib
 import json
 import os
 
@@ -23,7 +22,7 @@ SUFFIX = ".rendering"
 MAX_FILES = 1024
 MAX_BYTES = 1 << 20  # of one; a longer conversation is rendered each time
 MAX_HERE = 64  # that a process keeps
-FORM = 1  # of what renderer.py makes of a request: another number, other files
+FORM = 2  # of what renderer.py makes of a request: another number, other files
 
 
 class Renderings:
@@ -44,7 +43,7 @@ class Renderings:
             return None
         with open(fd, "rb") as f:
             digest, _, data = f.read(MAX_BYTES + 1).partition(b"\n")
-        if hashlib.sha256(data).hexdigest().encode() != digest:
+        if _sha256(data).encode() != digest:
             return None
         nonces, texts = json.loads(data)
         return nonces, texts
@@ -64,7 +63,7 @@ class Renderings:
             return
         try:
             with open(fd, "wb", closefd=False) as f:
-                f.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+                f.write(_sha256(data).encode() + b"\n" + data)
             files.publish(fd, name, path)
         except (OSError, Error):
             return
@@ -79,5 +78,12 @@ class Renderings:
             data = json.dumps([FORM, shape], sort_keys=True).encode()
         except RecursionError:  # a variable is nested too deeply: the renderer says so
             return None
-        digest = hashlib.sha256(data).hexdigest()
+        digest = _sha256(data)
         return os.path.join(self._directory or "", digest[:32] + SUFFIX)
+
+
+def _sha256(data):
+    """Return the digest of `data` in hexadecimal digits."""
+    import hashlib  # slow to load, and not always needed
+
+    return hashlib.sha256(data).hexdigest()

@@ -18,6 +18,10 @@ around messages, and its placeholders have characters that quoting and escaping 
 Apart from placeholders both results must be equal. If they are not, the template computes something
 from the text (its length, its first letter, upper case, a JSON string) and is refused (65), as for
 any other error in it.
+
+Tools and calls of tools are shown to the template as they are, since it makes JSON of them. Control
+tokens in their texts are cut (`_without_marks`): a random word stands within each, which is removed
+from what the template prints, and the parts around it are tokenized one by one.
 """
 
 import json
@@ -29,20 +33,23 @@ from .. import stream
 from ..faults import UNSUPPORTED, USAGE, Error, data_error, printable
 from ..limits import MAX_TEXT_BYTES
 from . import sandbox
+from .tools import Call, Tool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from ..gguf import File
     from ..tokenizer.vocabulary import Vocab
+    from .call_form import Form
+    from .calling import Calling
     from .renderings import Renderings
 
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20
 SPECIMEN = "\"<&'"
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 THINKING = re.compile("(<think>|</think>|<\\|channel>|<channel\\|>)")
 WHITE_SPACE = (
     "\t\n\v\f\r"
@@ -50,6 +57,7 @@ WHITE_SPACE = (
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
 RESERVED = ("messages", "add_generation_prompt", "bos_token", "eos_token")
+MAX_CUTS = 100  # different control tokens in texts of tools and calls
 
 
 class Message:
@@ -57,12 +65,23 @@ class Message:
 
     role: one of ROLES. content: str.
     tokens: the tokens that the model generated, for its own answers; else None.
+    calls: the calls of tools (Call) in an answer. A message of role tool has the result of
+    the call with the ID call_id, of the tool `name`; either may be "".
     """
 
-    __slots__ = ("role", "content", "tokens")
+    __slots__ = ("role", "content", "tokens", "calls", "call_id", "name")
 
-    def __init__(self, role: str, content: str, tokens: list[int] | None = None) -> None:
+    def __init__(
+        self,
+        role: str,
+        content: str,
+        tokens: list[int] | None = None,
+        calls: "tuple[Call, ...]" = (),
+        call_id: str = "",
+        name: str = "",
+    ) -> None:
         self.role, self.content, self.tokens = role, content, tokens
+        self.calls, self.call_id, self.name = calls, call_id, name
 
 
 class Prompt(NamedTuple):
@@ -80,15 +99,17 @@ class Template:
 
     source: str, Jinja. name: the template's name in messages.
     variables: {name: value}, more variables for the template.
-    renderings: a Renderings, or None; may be set.
+    renderings: a Renderings, or None; may be set. tools: list of Tool, may be set.
     """
 
     renderings: "Renderings | None" = None
+    tools: "list[Tool]" = []
 
     def __init__(
         self, source: str, name: str, vocab: "Vocab", variables: "Mapping[str, Any] | None" = None
     ) -> None:
         self.source, self.name, self._vocab = source, name, vocab
+        self._form: Form | None = None
         token = lambda i: (
             "" if i is None else vocab.bytes_of(i, special=True).decode("utf-8", "replace")
         )
@@ -99,6 +120,45 @@ class Template:
             "bos_token": token(vocab.bos),
             "eos_token": token(vocab.eos),
         }
+
+    @property
+    def form(self) -> "Form":
+        """How the template writes calls of tools. Raises UnsupportedError if it does not, or in a
+        way that cannot be followed.
+        """
+        if self._form is None:
+            from . import call_form
+
+            self._form = call_form.find(self.source, self.name, self._rendered_any)
+        return self._form
+
+    def with_tools(
+        self,
+        its_tools: "list[Tool]",
+        choice: str,
+        note: "Callable[[str], object] | None" = None,
+    ) -> "Calling | None":
+        """Take `its_tools`; return the Calling of answers, or None without tools.
+
+        Arguments and errors as of calling.Calling and of `form`.
+        """
+        self.tools = its_tools
+        if not its_tools:
+            return None
+        from .calling import Calling
+
+        return Calling(self.form, self.name, its_tools, choice, self._vocab, note)
+
+    def _rendered_any(self, variables):
+        """Render the template once for each of `variables`; None for each text that it refuses."""
+        shape = ["calls", variables, self.source, self._variables]
+        known = self.renderings.get(shape) if self.renderings else None
+        if known:
+            return known[1]
+        found = self._asked([{**self._variables, **v} for v in variables], _now(), True)
+        if self.renderings:
+            self.renderings.put(shape, ([], found))
+        return found
 
     def tokens(self, messages: "list[Message]", prompt: bool = True) -> tuple[list[int], list[int]]:
         """Tokenize a conversation: (tokens, dropped).
@@ -147,7 +207,11 @@ class Template:
     def _prompt(self, segments, messages):
         """Return the Prompt of `segments`."""
         shown = {i for kind, _, i in segments if kind == "message"}
-        dropped = [i for i, m in enumerate(messages) if m.content.strip() and i not in shown]
+        dropped = [
+            i
+            for i, m in enumerate(messages)
+            if m.content.strip() and i not in shown and not m.calls
+        ]
         starts = []
         tokens = self._join(segments, messages, starts)
         last = next((n for n, s in enumerate(segments) if s[2] == len(messages) - 1), None)
@@ -161,54 +225,115 @@ class Template:
         kind: "template" (index None), or "message" for messages[index]. The joined texts are the
         text of the conversation.
         """
+        form = self._form_for(messages)
         known, shape = None, None
         if self.renderings:
-            shape = self._shape(messages, prompt)
+            shape = self._shape(messages, prompt, form)
             known = self.renderings.get(shape)
-        nonces, texts = known or ([], [])
+        nonces, texts = known or ([f"c{os.urandom(14).hex()}c"], [])
+        cut = nonces[0]
         found, made = [], []
-        for n, (letter, size, specimen) in enumerate((("q", 12, ""), ("z", 17, SPECIMEN))):
+        for n, (letter, size, specimen) in enumerate((("q", 12, ""), ("z", 17, SPECIMEN)), 1):
             if not known:
                 nonces.append(letter + os.urandom(size).hex() + specimen)
             nonce = nonces[n]
-            slots = [_split(m, i, nonce, letter) for i, m in enumerate(messages)]
-            made.append(
-                [
-                    {
-                        "role": m.role,
-                        "content": "".join(
-                            text if kind != "space" or letter == "q" else ""
-                            for kind, text, _ in parts
-                        ),
-                    }
-                    for m, parts in zip(messages, slots)
-                ]
-            )
+            slots = [_split(m, i, nonce, letter, form) for i, m in enumerate(messages)]
+            if not known:
+                made.append(
+                    [
+                        self._shown(m, messages[:i], _joined(parts, letter == "q"), form, cut)
+                        for i, (m, parts) in enumerate(zip(messages, slots))
+                    ]
+                )
+            pattern = re.escape(nonce)
+            if form and form.quoted and specimen:
+                pattern = f"(?:{pattern}|{re.escape(json.dumps(nonce)[1:-1])})"
             found.append(
                 (
-                    re.compile(f"({nonce}[0-9]+x[0-9]+{letter})"),
+                    re.compile(f"({pattern}[0-9]+x[0-9]+{letter})"),
                     {mark: real for parts in slots for _, mark, real in parts if real},
                 )
             )
         if not known:
-            texts = self._render(made, prompt)
+            texts = self._render(made, prompt, form, cut)
         if self.renderings and not known:
             self.renderings.put(shape, (nonces, texts))
         a, b = ([part for part in found[n][0].split(texts[n])] for n in (0, 1))
-        return self._matched(a, b, found[0][1], found[1][1])
+        if form and form.quoted:
+            b[1::2] = [_unquoted(part, found[1][1], messages) for part in b[1::2]]
+        return _without(cut, self._matched(a, b, found[0][1], found[1][1]))
 
-    def _shape(self, messages, prompt):
+    def _form_for(self, messages):
+        """Return the Form that `messages` and the tools need, or None."""
+        if self.tools or any(m.calls or m.role == "tool" for m in messages):
+            return self.form
+        return None
+
+    def _shown(self, message, before, content, form, cut):
+        """Return a message for the template. before: the messages before it. content: its text,
+        with placeholders.
+        """
+        shown = {"role": message.role, "content": content}
+        if message.calls:
+            calls = [
+                Call(c.id, self._cut(c.name, cut), self._cut(c.arguments, cut))
+                for c in message.calls
+            ]
+            self._add_calls(shown, calls, form)
+        if message.role == "tool":
+            call = _answered(message, before)
+            name = message.name or (call.name if call else "")
+            id = message.call_id or (call.id if call else "")
+            shown.update({k: v for k, v in (("name", name), ("tool_call_id", id)) if v})
+        return shown
+
+    def _add_calls(self, shown, calls, form):
+        from . import call_form
+
+        try:
+            call_form.add(shown, calls, form)
+        except ValueError as e:
+            raise data_error("messages", f"arguments of a call: {e}") from None
+
+    def _cut(self, text, cut):
+        """Return `text` with the word `cut` within the text of each control token and mark."""
+        for _ in range(MAX_CUTS):
+            data = text.encode("utf-8", "replace")
+            tokens = self._vocab.encode(data, bos=False, eos=False, special=True, prefix=False)
+            marks = {i for i in tokens if self._vocab.is_mark(i)}
+            if not marks:
+                return text
+            for i in marks:
+                mark = self._vocab.bytes_of(i, special=True).decode("utf-8", "replace")
+                if len(mark) < 2 or mark not in text:
+                    break
+                text = text.replace(mark, mark[0] + cut + mark[1:])
+        raise data_error(self.name, "too many control tokens in the texts of tools or calls")
+
+    def _cut_all(self, value, cut):
+        if isinstance(value, str):
+            return self._cut(value, cut)
+        if isinstance(value, list):
+            return [self._cut_all(v, cut) for v in value]
+        if isinstance(value, dict):
+            return {self._cut(k, cut): self._cut_all(v, cut) for k, v in value.items()}
+        return value
+
+    def _shape(self, messages, prompt, form):
         """Return all on which a rendering depends, without the text of messages; None if that is
-        the time.
+        the time, or the calls of tools, which the rendering would have.
         """
         now = _now()
-        if now is None and "strftime_now" in self.source:
+        if now is None and "strftime_now" in self.source or any(m.calls for m in messages):
             return None
         seen = [
-            (m.role, [(kind, "" if slot else text) for kind, text, slot in _split(m, 0, "", "")])
+            (
+                [m.role, m.name, m.call_id],
+                [(kind, "" if slot else text) for kind, text, slot in _split(m, 0, "", "", form)],
+            )
             for m in messages
         ]
-        return [self.source, self._variables, now, seen, prompt]
+        return [self.source, self._variables, [t.entry for t in self.tools], now, seen, prompt]
 
     def _matched(self, a, b, slots, other_slots):
         """Return the segments. a, b: parts of both renderings, template and placeholder in turn."""
@@ -306,15 +431,20 @@ class Template:
             text[at:], bos=False, eos=False, special=True
         )
 
-    def _render(self, conversations, prompt):
+    def _render(self, conversations, prompt, form, cut):
         """Render each of `conversations`, lists of {role, content}; return the texts."""
-        names = [
-            {**self._variables, "messages": c, "add_generation_prompt": prompt}
-            for c in conversations
-        ]
-        answer = sandbox.ask(
-            {"template": self.source, "now": _now(), "variables": names}, self.name
-        )
+        names = {**self._variables, "add_generation_prompt": prompt}
+        if form and self.tools:
+            entries = self._cut_all([t.entry for t in self.tools], cut)
+            names.update(dict.fromkeys(form.variables, entries))
+        return self._asked([{**names, "messages": c} for c in conversations], _now())
+
+    def _asked(self, variables, now, each=False):
+        """Return the texts of the template for each of `variables`; with `each` None for those
+        that the template refuses.
+        """
+        request = {"template": self.source, "now": now, "variables": variables}
+        answer = sandbox.ask({**request, **({"each": True} if each else {})}, self.name)
         if "missing" in answer:
             raise Error(
                 UNSUPPORTED, f"chat templates need {answer['missing']}, which is not installed"
@@ -329,12 +459,59 @@ class Template:
         return answer["texts"]
 
 
-def _split(message, i, nonce, letter):
-    """Split message `i`: [(kind, text, slot)].
+def _joined(parts, with_space):
+    """Return the text of a message for the template, with or without the white space in it."""
+    return "".join(text for kind, text, _ in parts if kind != "space" or with_space)
+
+
+def _answered(message, before):
+    """Return the call whose result `message` is: the one with its ID, or else of its place; None
+    if there is none.
+    """
+    n = 0
+    for m in reversed(before):
+        if m.role != "tool":
+            for call in m.calls:
+                if message.call_id and call.id == message.call_id:
+                    return call
+            return m.calls[n] if not message.call_id and n < len(m.calls) else None
+        n += 1
+    return None
+
+
+def _unquoted(part, slots, messages):
+    """Return the placeholder that stands as in a JSON string if it is a tool's result, and as it is
+    if not; else "".
+    """
+    try:
+        plain = json.loads(f'"{part}"') if "\\" in part else part
+    except ValueError:
+        return ""
+    slot = slots.get(plain)
+    is_result = slot and messages[slot[0][0]].role == "tool"
+    return plain if slot and is_result == (plain != part) else ""
+
+
+def _without(cut, segments):
+    """Return `segments` split at the word `cut`."""
+    out = []
+    for kind, text, i in segments:
+        if kind == "template" and cut in text:
+            out += [(kind, part, i) for part in text.split(cut) if part]
+        else:
+            out.append((kind, text, i))
+    return out
+
+
+def _split(message, i, nonce, letter, form=None):
+    """Split message `i`: [(kind, text, slot)]. form: a call_form.Form, or None.
 
     kind: "space", "mark" (a thinking marker), or "slot" for a placeholder.
     slot: ((i, j), white space before, text, white space after) of a placeholder, else None.
     """
+    if message.role == "tool" and form and form.quoted:
+        text = json.dumps(message.content, ensure_ascii=False)[1:-1]
+        return [("slot", f"{nonce}{i}x0{letter}", ((i, 0), "", text, ""))] if text else []
     out, j = [], 0
     for part in (
         THINKING.split(message.content) if message.role == "assistant" else [message.content]

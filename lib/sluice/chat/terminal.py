@@ -14,7 +14,7 @@ from ..faults import NO_OUTPUT, Error, data_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 # Controls of writing direction, which make text look like other text; tags and annotations, which
@@ -77,17 +77,17 @@ class Interrupt:
         signal.signal(signal.SIGINT, self._before)
 
 
-def typed(prompt: str, history: str | None = None) -> "Iterator[bytes]":
+def typed(prompt: "Callable[[], str]", history: str | None = None) -> "Iterator[bytes]":
     """Yield the messages typed at a terminal, as bytes, until Ctrl-D. Ctrl-C discards the line.
 
-    prompt: printed before each line. history: file for the lines, or None.
+    prompt: returns what is printed before a line. history: file for the lines, or None.
     """
     sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
     edited = os.isatty(1)
     readline = _editor(history) if edited else None
     while True:
         try:
-            line = _line(prompt, edited)
+            line = _line(prompt(), edited)
         except EOFError:
             stream.write_all(1 if edited else 2, b"\n")
             return

@@ -44,6 +44,8 @@ from .options import (
     stop_option,
     text_option,
     threads_option,
+    tools_of,
+    tools_options,
     verbose_option,
     vocab_option,
 )
@@ -92,6 +94,8 @@ __all__ = [
     "text_option",
     "texts_options",
     "threads_option",
+    "tools_of",
+    "tools_options",
     "verbose_option",
     "vocab_option",
     "why_options",

@@ -152,10 +152,10 @@ CHAT = (
         aliases=("--chat-template", "--chat-template-file"),
         metavar="FILE|NAME",
         files=("jinja",),
-        words=("chatml", "plain"),
+        words=("chatml", "hermes", "plain"),
         group="Chat",
         show_default="the model's",
-        help="Chat template: a file, or the bundled chatml or plain.",
+        help="Chat template: a file, or the bundled chatml, hermes (ChatML with tools) or plain.",
     ),
     option(
         "--set",
@@ -175,6 +175,59 @@ def chat_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in reversed(CHAT):
         function = decorate(function)
     return function
+
+
+def tools_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: --tools and --tool-choice."""
+    for decorate in (
+        option(
+            "--tool-choice",
+            "choice",
+            metavar="auto|required|none|NAME",
+            words=("auto", "required", "none"),
+            group="Chat",
+            show_default="auto",
+            help="Whether an answer calls tools: as the model likes, in any case, not at all, or"
+            " the tool NAME.",
+        ),
+        option(
+            "--tools",
+            "tools_path",
+            metavar="FILE",
+            files=("json",),
+            group="Chat",
+            help="Tools that the model may call: a JSON list of functions in OpenAI's shape. A call"
+            " is printed as a JSON line and not executed.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def tools_of(
+    path: str | None, choice: str | None, rules: Any, others: dict[str, Any]
+) -> tuple[list[Any], str]:
+    """Return (tools, choice) of --tools and --tool-choice; tools.Tool each.
+
+    rules: the Source of a grammar. others: {option: value} of those that exclude tools. Raises
+    UsageError, DataError or OSError.
+    """
+    if path is None:
+        if choice is not None:
+            raise click.UsageError("--tool-choice: needs --tools")
+        return [], "auto"
+    if rules.n_given:
+        raise click.UsageError("--tools: not with -g, -e, --regex or --json-schema")
+    for name, value in others.items():
+        if value:
+            raise click.UsageError(f"--tools: not with {name}")
+    from ..chat import tools
+
+    found = tools.read(path)
+    try:
+        return found, tools.choice_of(choice or "auto", found)
+    except ValueError as e:
+        raise click.UsageError(f"--tool-choice: {e}") from None
 
 
 def cache_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -278,9 +331,11 @@ complete_option = option(
 )
 
 
-def check_complete(complete: bool, rules: "Source", stops: Sequence[str]) -> None:
+def check_complete(
+    complete: bool, rules: "Source", stops: Sequence[str], has_tools: bool = False
+) -> None:
     """Raise click.UsageError for a --complete that has no meaning."""
-    if complete and not rules.n_given:
+    if complete and not (rules.n_given or has_tools):
         raise click.UsageError("--complete needs a grammar (see --json-schema)")
     if complete and stops:
         raise click.UsageError("--complete: not with --stop, which may end a text anywhere")
@@ -313,7 +368,9 @@ def grammar_options(group: str = "Output") -> Callable[[Callable[..., Any]], Cal
         ) -> Any:
             from ..grammar.sources import Source
 
-            if json_schema is None and (json_schema_lax or json_indent is not None):
+            if json_schema is None and (
+                json_schema_lax and not values.get("tools_path") or json_indent is not None
+            ):
                 raise click.UsageError(
                     "--json-schema-lax and --json-indent: only with --json-schema"
                 )

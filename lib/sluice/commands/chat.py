@@ -10,9 +10,10 @@ from ..system import files as paths
 from ..tokenizer import vocabulary
 from ..chat import conversation, messages as message_files, renderings, template, terminal
 from ..chat import talk as talk_files
+from .. import jsonl
 from ..faults import BAD_DATA, Error
 from ..model.model import KV_TYPES, Model
-from ..generate import draft, prompt_cache
+from ..generate import prompt_cache
 from ..generate.sampler import from_options
 from ..generate.speculation import Speculation
 from ..kvcache import capacity as capacities
@@ -27,6 +28,7 @@ import click
 @cli.model_option
 @cli.vocab_option
 @cli.chat_options
+@cli.tools_options
 @cli.option(
     "--switch",
     is_flag=True,
@@ -88,6 +90,8 @@ def main(
     path: str | None,
     template_path: str | None,
     variables: dict[str, Any],
+    tools_path: str | None,
+    choice: str | None,
     switch: bool,
     max_tokens: int | None,
     stops: tuple[str, ...],
@@ -147,6 +151,13 @@ def main(
       As with generate, --complete completes an answer that was cut before its grammar was complete.
       As there, guessed tokens make answers faster, and change none (--no-lookup, --draft).
 
+      With --tools FILE the model may call the functions in FILE, if its template knows tools. Such
+      an answer is a JSON line, an object with role, content and tool_calls, whose arguments satisfy
+      the function's schema; nothing is executed. The next lines of stdin are the results of the
+      calls, one for each; at a terminal the prompt is then the function's name. An answer to
+      results need not call again, whatever --tool-choice says. A text never begins with { or [. An
+      answer that -n or the context cuts within a call has its text alone.
+
       With --talk FILE the conversation goes on with each run, as if it had been one: the model's
       state is in FILE.kv, and processing begins where the last run ended. --continue goes on with
       an answer that was cut.
@@ -155,9 +166,10 @@ def main(
       0   end of stdin
       1   from a pipe: -n or the context cut an answer before its grammar was complete
       64  usage error
-      65  invalid model, grammar, schema, messages or template; message too long
+      65  invalid model, grammar, schema, tools, messages or template; message too long
       66  no such file
-      69  unsupported model, arithmetic or keyword of a schema; no chat template
+      69  unsupported model, arithmetic or keyword of a schema; no chat template; the template does
+          not know tools
       73  cannot create FILE
       74  I/O error
       75  out of memory; retry
@@ -173,7 +185,7 @@ def main(
       generate, classify
     """
     cli.check_stops(stops)
-    cli.check_complete(complete, rules, stops)
+    cli.check_complete(complete, rules, stops, tools_path is not None)
     if rules.schema == "-":
         raise click.UsageError("--json-schema -: stdin has the messages")
     if talk_path and path:
@@ -181,14 +193,20 @@ def main(
     for target in filter(None, (out, talk_path)):
         paths.check_target(target, model, vocab_file, template_path)
     grammar, messages = rules.grammar(), conversation.opening(system, path)
+    excluded = {"--continue": goes_on, "--switch": switch}
+    its_tools, choice = cli.tools_of(tools_path, choice, rules, excluded)
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     its_template = template.of(m.file, words, template_path, variables)
     kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
     its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
+    note = cli.say if rules.lax else None
+    its_calling = its_template.with_tools(its_tools, choice, note)
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     own_draft = None
     if draft_path:
+        from ..generate import draft
+
         small = Model(draft_path, threads, arithmetic, vocab_file, huge_pages)
         draft.check(small, words, vocabulary.Vocab(small.file), m)
         its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)
@@ -219,15 +237,26 @@ def main(
         lambda seconds: Speculation(own_draft, seconds, not no_lookup),
         penalize_prompt,
         complete,
+        its_calling,
+        its_template.with_tools(its_tools, "none" if choice == "none" else "auto"),
     )
 
     def answer(goes_on=False):
         interrupt.clear()
-        end = b"\n"
+        end, held = b"\n", []
         for data in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops], goes_on):
+            if its_calling and not at_terminal:  # a call may follow, whose line has the text, too
+                held.append(data)
+                continue
             terminal.show(data)
             end = b"" if data.endswith(b"\n") and at_terminal else b"\n" if data else end
-        terminal.show(end)
+        if its_calling and talk.figures and messages[-1].calls:
+            terminal.show(end * bool(messages[-1].content and at_terminal))
+            terminal.show(jsonl.dump(message_files.as_dict(messages[-1])))
+        else:
+            if talk.was_call_cut:
+                cli.say("the answer was cut within the call of a tool, which is left out")
+            terminal.show(b"".join(held) + end)
         if (at_terminal or verbose) and talk.figures:
             cli.say(terminal.summary(talk.figures))
         if talk_path:
@@ -235,11 +264,19 @@ def main(
 
     with interrupt if at_terminal else contextlib.nullcontext():
         begins = switch and not (talk_path and messages)
-        if goes_on or begins or messages and messages[-1].role == talk.author:
+        last = messages[-1].role if messages and not talk.awaited else None
+        if goes_on or begins or last in (talk.author, "tool"):
             answer(goes_on)
-        for line in terminal.typed("> ", history) if at_terminal else terminal.piped():
-            n_messages = len(messages)
-            messages.append(template.Message(talk.author, line.decode("utf-8", "replace")))
+        prompt = lambda: f"{talk.awaited.name}> " if talk.awaited else "> "
+        for line in terminal.typed(prompt, history) if at_terminal else terminal.piped():
+            n_messages, call = len(messages), talk.awaited
+            text = line.decode("utf-8", "replace")
+            if call:
+                messages.append(template.Message("tool", text, None, (), call.id, call.name))
+                if talk.awaited:
+                    continue
+            else:
+                messages.append(template.Message(talk.author, text))
             try:
                 answer()
             except Error as e:

@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 from .. import cli, faults, stream
+from .. import jsonl as json_lines
 from ..grammar import matcher, sources
 from ..system import files
 from ..tokenizer import vocabulary
-from ..generate import batch, draft, generation, prompt_cache, requests
-from ..chat import conversation, renderings, template, terminal
+from ..generate import generation, prompt_cache
+from ..chat import conversation, messages as message_files, renderings, template, terminal
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
 from ..generate.speculation import Speculation
@@ -18,8 +19,11 @@ from ..kvcache import capacity as capacities
 from ..kvcache.scratch import Scratch
 from ..limits import MAX_CAPACITY
 from ..cli import sampling
-from ..cli.keys import Keys
 import click
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..chat import tools
 
 
 @cli.command()
@@ -47,6 +51,7 @@ import click
     help="The prompt is a user message, formatted by the model's chat template.",
 )
 @cli.chat_options
+@cli.tools_options
 @cli.continue_option
 @cli.shift_option
 @cli.option(
@@ -109,6 +114,8 @@ def main(
     path: str | None,
     template_path: str | None,
     variables: dict[str, Any],
+    tools_path: str | None,
+    choice: str | None,
     goes_on: bool,
     shift: bool,
     jsonl: bool,
@@ -173,15 +180,22 @@ def main(
       messages never becomes a control token; --special applies to plain prompts only. If
       $SOURCE_DATE_EPOCH is set, templates print its date.
 
+      With --tools FILE the model may call the functions in FILE, if its template knows tools. Such
+      an answer is a JSON line, an object with role, content and tool_calls, whose arguments satisfy
+      the function's schema; nothing is executed. Append that line to --messages, and a message of
+      role tool with the result, and the conversation goes on. A text never begins with { or [. If
+      -n or the context cuts the text within a call nothing is printed.
+
       With --cache DIR, as with prefill --cache, a prompt is processed from where it parts from what
       DIR has; no byte of the output depends on that. -v prints reused=, the tokens that were there.
 
       With --jsonl each line of stdin is an object, with id (optional), prompt or messages (a list
       like that of --messages), system, "continue": true, grammar (GBNF), regex or json_schema (an
-      object), "complete": true, and options such as max_tokens, seed, stop or top_k, which hold for
-      this text instead of the command's. An object for each is printed in the same order: id, text,
-      end, tokens, prompt_tokens and seed, with "complete" also closed; or error. Up to --parallel
-      texts are generated together; each is the one that it is alone.
+      object), "complete": true, tools (a list like that of --tools) and tool_choice, and options
+      such as max_tokens, seed, stop or top_k, which hold for this text instead of the command's. An
+      object for each is printed in the same order: id, text, tool_calls, end, tokens, prompt_tokens
+      and seed, with "complete" also closed; or error. Up to --parallel texts are generated
+      together; each is the one that it is alone.
 
       Tokens are guessed, and several checked at once, if the text goes on as it did where its last
       words stood before (see --no-lookup), or with --draft MODEL. Text, snapshot and random numbers
@@ -195,10 +209,11 @@ def main(
       0   success
       1   -n or the context cut the text before its grammar was complete
       64  usage error
-      65  invalid model, snapshot, grammar, schema, messages or template; invalid requests, and the
-          others were answered
+      65  invalid model, snapshot, grammar, schema, tools, messages or template; invalid requests,
+          and the others were answered
       66  no such file
-      69  unsupported model, arithmetic or keyword of a schema; no chat template
+      69  unsupported model, arithmetic or keyword of a schema; no chat template; the template does
+          not know tools
       73  cannot create FILE
       74  I/O error
       75  out of memory or disk space; retry
@@ -214,11 +229,11 @@ def main(
       chat, classify, sample, decode
     """
     began = time.monotonic()
-    is_chat = bool(chat or system is not None or path or template_path)
+    is_chat = bool(chat or system is not None or path or template_path or tools_path)
     cli.check_stops(stops)
     if is_chat and (snapshot or special):
         raise click.UsageError(
-            "-s and --special: not with --chat, --system, --messages or --template"
+            "-s and --special: not with --chat, --system, --messages, --template or --tools"
         )
     if jsonl and (prompt or path or snapshot or out or echo or goes_on or shift):
         raise click.UsageError(
@@ -235,27 +250,34 @@ def main(
     if rules.schema == "-" and ("-" in prompt or not (prompt or snapshot or path)):
         raise click.UsageError("--json-schema -: the prompt is read from stdin, too")
     if not jsonl:
-        cli.check_complete(complete, rules, stops)
+        cli.check_complete(complete, rules, stops, tools_path is not None)
     grammar = rules.grammar()
+    excluded = {"--continue": goes_on, "--echo": echo}
+    its_tools, choice = cli.tools_of(tools_path, choice, rules, excluded)
+    note = cli.say if rules.lax else None
     if jsonl:
         ready = Model(model, threads, arithmetic, vocab_file, huge_pages)
         kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
         return answer_lines(
             *(ready, grammar, capacity, kv or "f16", kept, n_parallel, is_chat, special, system),
-            *(template_path, variables, verbose),
+            *(template_path, variables, verbose, its_tools, choice, note),
         )
     data = text_of(prompt, is_chat) if prompt or not (snapshot or path) else b""
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)
     base = m.open_snapshot(snapshot) if snapshot else None
     kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
-    stable, own = None, []
+    stable, own, its_calling = None, [], None
     if is_chat:
         messages = conversation.opening(system, path) + (
             [template.Message("user", data.decode("utf-8", "replace"))] if data else []
         )
         its_template = template.of(m.file, words, template_path, variables)
         its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
+        its_calling = its_template.with_tools(its_tools, choice, note)
+        grammar = its_calling.grammar if its_calling else grammar
+        its_calling = its_template.with_tools(its_tools, choice, note)
+        grammar = its_calling.grammar if its_calling else grammar
         if goes_on:
             conversation.check_goes_on(messages, "assistant", path)
         if shift:
@@ -274,10 +296,13 @@ def main(
     sampler = from_options(steps, m.hparams.n_vocab, seed, bias, bias_word, words)
     own_draft = None
     if draft_path:
+        from ..generate import draft
+
         small = Model(draft_path, threads, arithmetic, vocab_file, huge_pages)
         draft.check(small, words, vocabulary.Vocab(small.file), m)
         its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)
         own_draft = draft.Draft(small, its_sampler)
+    holds = its_calling and not os.isatty(1)  # a call may follow, whose line has the text, too
     if shift:
         limit = capacities.limit(m.hparams.n_ctx, capacity)
         talk = conversation.Conversation(
@@ -288,10 +313,13 @@ def main(
             speculate=lambda seconds: Speculation(own_draft, seconds, not no_lookup),
             penalize_prompt=penalize_prompt,
             complete=complete,
+            calling=its_calling,
         )
+        parts = []
         for part in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops], goes_on):
-            terminal.show(part)
-        terminal.show(b"\n" if os.isatty(1) else b"")
+            parts.append(part)
+            terminal.show(b"" if holds else part)
+        show_end(messages[-1] if its_calling else None, talk.was_call_cut, parts)
         m.file.check_unchanged()
         if verbose:
             cli.report(**talk.statistics(), **sampler.figures())
@@ -317,22 +345,33 @@ def main(
         *(m, cache, sampler, words.eog, matcher.Matcher(grammar, words) if grammar else None),
         *(bool(out), speculation),
     )
-    answer = generation.Answer(
-        words,
-        [os.fsencode(stop) for stop in stops],
-        cache.tokens[:n_prompt].tolist() if echo else own,
+    its_stops = [os.fsencode(stop) for stop in stops]
+    before = cache.tokens[:n_prompt].tolist() if echo else own
+    answer = (
+        its_calling.answer(its_stops)
+        if its_calling
+        else generation.Answer(words, its_stops, before)
     )
     terminal.show(answer.echo if echo else b"")
-    n_tokens = 0
+    n_tokens, parts = 0, []
     for n_tokens, token in enumerate(g.tokens(max_tokens), 1):
-        terminal.show(answer.add(token))
+        parts.append(answer.add(token))
+        terminal.show(b"" if holds else parts[-1])
         if answer.stopped:
             g.finish("stop")
             break
-    if complete and g.reason == "cut":
-        for token in g.closing():
-            terminal.show(answer.add(token))
-    terminal.show(answer.remainder() + (b"\n" if os.isatty(1) else b""))
+    for token in g.closing() if complete and g.reason == "cut" else ():
+        parts.append(answer.add(token))
+        terminal.show(b"" if holds else parts[-1])
+    parts.append(answer.remainder())
+    terminal.show(b"" if holds else parts[-1])
+    said, was_call_cut = None, False
+    if its_calling:
+        text = b"".join(parts).decode("utf-8", "replace")
+        said = template.Message("assistant", text)
+        said = conversation.with_calls(said, answer, len(messages))
+        was_call_cut = answer.called and not said.calls
+    show_end(said, was_call_cut, parts)
     m.file.check_unchanged()
     if out:
         cache.seal(out)
@@ -353,6 +392,24 @@ def main(
         )
     if g.reason == "cut":
         raise click.exceptions.Exit(1)
+
+
+def show_end(said: template.Message | None, was_call_cut: bool, parts: list[bytes]) -> None:
+    """Show the end of an answer. said: the message of one that may call tools, or None.
+
+    parts: its text, which has been shown already, but for an answer that may call tools and does
+    not go to a terminal.
+    """
+    at_terminal = os.isatty(1)
+    if said and said.calls:
+        line = json_lines.dump(message_files.as_dict(said))
+        terminal.show((b"\n" if said.content and at_terminal else b"") + line)
+        return
+    if was_call_cut:
+        cli.say("the text was cut within the call of a tool, which is left out")
+    elif said and not at_terminal:
+        terminal.show(b"".join(parts))
+    terminal.show(b"\n" if at_terminal else b"")
 
 
 def text_of(prompt: tuple[str, ...], is_chat: bool) -> bytes:
@@ -377,10 +434,16 @@ def answer_lines(
     template_path: str | None,
     variables: dict[str, Any],
     verbose: bool,
+    its_tools: "list[tools.Tool]",
+    choice: str,
+    note: Any,
 ) -> None:
     """Answer the requests of --jsonl on stdin. Raises DataError at the end if some were wrong, and
     Exit(1) if a text was cut before its grammar was complete.
     """
+    from ..cli.keys import Keys
+    from ..generate import batch, requests
+
     began, words = time.monotonic(), vocabulary.Vocab(m.file)
     keys = Keys(click.get_current_context(), ("max_tokens", "stops", "complete"))
 
@@ -396,6 +459,7 @@ def answer_lines(
         requests.Requests(
             *(m, words, keys.defaults(), keys.convert, its_template),
             *(texts.limit, grammar, is_chat, special, system),
+            *(its_tools, choice, note),
         ),
         functools.partial(stream.write_all, 1),
         4 * n_parallel,

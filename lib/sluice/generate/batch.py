@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from ..chat.calling import Calling
+    from ..chat.tools import Call
     from ..grammar.matcher import Matcher
     from ..model.model import Model
     from ..tokenizer.vocabulary import Vocab
@@ -37,15 +39,17 @@ class Text:
 
     tokens: of the prompt; the first `stable` are worth keeping. own: tokens of the prompt that the
     text continues within a message, for whole characters. complete: a text that is cut before its
-    grammar is complete gets the shortest completion.
+    grammar is complete gets the shortest completion. calling: the calls of tools that the text may
+    have, or None; n_before, number of messages before it.
 
-    After the end: text, bytes; n_tokens, generated, the last n_closed of them for completion;
-    reason, one of stream.REASONS; n_open, bytes of an incomplete character. error: why there is no
-    text, or None.
+    After the end: text, bytes; calls; n_tokens, generated, the last n_closed of them for
+    completion; reason, one of stream.REASONS; n_open, bytes of an incomplete character. error: why
+    there is no text, or None.
     """
 
     reason: str | None
     error: str | None
+    calls: "list[Call]"
 
     def __init__(
         self,
@@ -58,8 +62,11 @@ class Text:
         stable: int = 0,
         own: "Sequence[int]" = (),
         complete: bool = False,
+        calling: "Calling | None" = None,
+        n_before: int = 0,
     ) -> None:
         self.complete, self.n_closed = complete, 0
+        self.calling, self.n_before, self.calls = calling, n_before, []
         self.key, self.tokens, self.sampler, self.max_tokens = key, tokens, sampler, max_tokens
         self.stops, self.matcher, self.stable, self.own = stops, matcher, stable, own
         self.text, self.n_tokens, self.reason, self.n_open = b"", 0, None, 0
@@ -75,7 +82,11 @@ class _Running:
             (ffi.cast("uint8_t *", cache.k(i)), ffi.cast("uint8_t *", cache.v(i)))
             for i in range(cache.geometry.n_layer)
         ]
-        self.answer = Answer(vocab, text.stops, text.own)
+        self.answer = (
+            text.calling.answer(text.stops, text.own)
+            if text.calling
+            else Answer(vocab, text.stops, text.own)
+        )
         self.generation = Generation(model, cache, text.sampler, vocab.eog, text.matcher)
         self.steps = self.generation.steps(text.max_tokens)
 
@@ -104,6 +115,8 @@ class _Running:
             t.n_closed = generation.n_closed
         t.text = b"".join(self.parts) + self.answer.remainder()
         t.reason, t.n_open = generation.reason, self.answer.n_open
+        if self.answer.called:
+            t.calls, t.text = self.answer.calls(t.n_before) or [], t.text.rstrip()
         return None
 
     def _add(self, token):

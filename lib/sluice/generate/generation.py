@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
     from typing import Any
 
+    from ..chat.tools import Call
     from .prompt_cache import PromptCache
     from .speculation import Speculation
 
@@ -132,7 +133,7 @@ class Generation:
 
 class Answer:
     """Text of tokens as they arrive: whole UTF-8 characters, before the first of `stops`
-    (bytes).
+    (bytes). chat/calling.py has the one of answers that may call tools.
 
     echo: tokens before the generated ones, whose text is in `echo` as bytes. stopped: whether
     one of `stops` was found. n_open: bytes of an incomplete character at the end, which are not
@@ -152,6 +153,18 @@ class Answer:
         """Return the text (bytes) that is complete with `token`."""
         self._joiner.add(token)
         return self._release(self._joiner.fetch())
+
+    @property
+    def called(self) -> bool:
+        """Whether the call of a tool has begun."""
+        return False
+
+    def calls(self, n_before: int) -> "list[Call] | None":
+        """Return the calls of tools; None if there are none, or if they are not whole.
+
+        n_before: number of messages before the answer.
+        """
+        return None
 
     def remainder(self) -> bytes:
         """Return the text left at the end: the start of a stop string that was not completed."""

@@ -5,14 +5,15 @@
 
 prompt, messages and system are what they are for `generate`: messages or system make the prompt the
 next message of a conversation. "continue": true goes on with the last message. "grammar" is a text
-in GBNF, "regex" a regular expression, "json_schema" a JSON Schema. All other keys are options,
-which hold for the line instead of the command's. An answer:
+in GBNF, "regex" a regular expression, "json_schema" a JSON Schema. "tools" and "tool_choice" have
+OpenAI's shapes. All other keys are options, which hold for the line instead of the command's. An
+answer:
 
     {"id": 1, "text": " there was", "end": "length", "tokens": 2, "prompt_tokens": 4, "seed": 3}
 
-end is as `generate -v` prints it. With "complete": true there is also "closed", the number of
-tokens that completed a text which was cut. A line that is wrong has {"id": ..., "error": ...}
-instead, and the others are answered.
+It has "tool_calls" if it calls tools. end is as `generate -v` prints it. With "complete": true
+there is also "closed", the number of tokens that completed a text which was cut. A line that is
+wrong has {"id": ..., "error": ...} instead, and the others are answered.
 """
 
 import functools
@@ -20,7 +21,7 @@ import json
 import os
 import select
 
-from ..chat import conversation, messages
+from ..chat import conversation, messages, tools
 from ..chat.template import Message
 from ..faults import Error
 from ..grammar import sources
@@ -36,12 +37,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from ..chat.calling import Calling
     from ..chat.template import Template
+    from ..chat.tools import Tool
     from ..model.model import Model
     from ..tokenizer.vocabulary import Vocab
 
 MAX_ID_CHARACTERS = 1000
 SOURCES = "grammar", "regex", "json_schema"
+MAX_CALLINGS = 16  # that are kept
 MAX_MESSAGE_VALUES = 1 << 17  # names and values of a line
 
 
@@ -50,7 +54,8 @@ class Requests:
 
     settings: {name: value} of the command's options. convert: makes such a dict of a line's other
     keys, or raises ValueError. its_template: called when a line needs it. limit: tokens of the
-    context. is_chat: a prompt alone is a user's message. system: of --system, or None.
+    context. is_chat: a prompt alone is a user's message. system: of --system, or None. its_tools,
+    choice: of --tools and --tool-choice. note: as of calling.Calling.
     """
 
     def __init__(
@@ -65,7 +70,12 @@ class Requests:
         is_chat: bool = False,
         special: bool = False,
         system: str | None = None,
+        its_tools: "list[Tool] | None" = None,
+        choice: str = "auto",
+        note: "Callable[[str], object] | None" = None,
     ) -> None:
+        self._tools, self._choice, self._note = its_tools or [], choice, note
+        self._callings: dict[Any, Calling | None] = {}
         self._model, self._vocab, self._settings, self._convert = model, vocab, settings, convert
         self._template, self._limit, self._rules = its_template, limit, rules
         self._is_chat, self._special, self._system = is_chat, special, system
@@ -90,13 +100,22 @@ class Requests:
         said, goes_on = top.pop("messages", None), top.pop("continue", False)
         if type(goes_on) is not bool:
             raise ValueError("continue: is not true or false")
-        rules = self._constraint(top)
+        its_tools, choice = self._tools_of(top)
+        rules = self._constraint(top, bool(its_tools))
         found = self._convert(top)
         settings = {**self._settings, **found}
         check_effect(settings, found.__contains__)
-        stable, own = 0, []
-        if self._is_chat or said is not None or system is not None:
-            tokens, stable, own = self._conversation(prompt, system, said, goes_on)
+        stable, own, its_calling, n_before = 0, [], None, 0
+        if self._is_chat or said is not None or system is not None or its_tools:
+            if its_tools and goes_on:
+                raise ValueError("continue: not with tools")
+            template = self._template()
+            template.tools = its_tools
+            its_calling = self._calling(template, choice) if its_tools else None
+            rules = its_calling.grammar if its_calling else rules
+            tokens, stable, own, n_before = self._conversation(
+                template, prompt, system, said, goes_on
+            )
         elif goes_on:
             raise ValueError("continue: needs messages")
         elif prompt is None:
@@ -134,13 +153,48 @@ class Requests:
             stable,
             own,
             complete,
+            its_calling,
+            n_before,
         )
 
-    def _constraint(self, top):
+    def _tools_of(self, top):
+        """Return (tools, choice) of a request, or the command's."""
+        given, choice = top.pop("tools", None), top.pop("tool_choice", None)
+        its_tools = self._tools if given is None else []
+        if given is not None and given != []:
+            its_tools = tools.of_list(given, "tools")
+        if isinstance(choice, dict) and isinstance(choice.get("function"), dict):
+            choice = choice["function"].get("name")
+        if choice is not None and not isinstance(choice, str):
+            raise ValueError("tool_choice: is not a text or the object of a function")
+        if choice is not None and not its_tools:
+            raise ValueError("tool_choice: needs tools")
+        if choice is None and (given is None or self._choice in ("auto", "required", "none")):
+            choice = self._choice
+        try:
+            return its_tools, tools.choice_of(choice or "auto", its_tools)
+        except ValueError as e:
+            raise ValueError(f"tool_choice: {e}") from None
+
+    def _calling(self, template, choice):
+        """Return the Calling of the template's tools; that of the last request if it is the same,
+        whose masks are kept with it.
+        """
+        key = choice, json.dumps([tool.entry for tool in template.tools])
+        if key not in self._callings:
+            while len(self._callings) >= MAX_CALLINGS:
+                del self._callings[next(iter(self._callings))]
+            found = template.with_tools(template.tools, choice, self._note)
+            self._callings[key] = found
+        return self._callings[key]
+
+    def _constraint(self, top, has_tools):
         """Return the Grammar of a request, or the command's."""
         given = {key: top.pop(key) for key in SOURCES if top.get(key) is not None}
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)}: exclude each other")
+        if given and has_tools:
+            raise ValueError(f"{next(iter(given))}: not with tools")
         for key, value in given.items():
             if key == "json_schema" and isinstance(value, dict | bool):
                 value = json.dumps(value)
@@ -149,19 +203,19 @@ class Requests:
             return _grammar(key, value)
         return self._rules
 
-    def _conversation(self, prompt, system, said, goes_on):
-        """Return (tokens, stable, own)."""
+    def _conversation(self, template, prompt, system, said, goes_on):
+        """Return (tokens, stable, own, number of messages)."""
         talk = conversation.opening(self._system if system is None else system, None)
         talk += messages.of_list(said, "messages") if said is not None else []
         if goes_on:
             if prompt is not None:
                 raise ValueError("continue: goes on with the last message; omit prompt")
             conversation.check_goes_on(talk, "assistant", "messages")
-            tokens, _, stable = self._template().continuing(talk)
-            return tokens, stable, tokens[stable:]
+            tokens, _, stable = template.continuing(talk)
+            return tokens, stable, tokens[stable:], len(talk)
         talk += [Message("user", prompt)] if prompt else []
-        tokens, _, stable = self._template().prompt(talk)
-        return tokens, stable, []
+        tokens, _, stable = template.prompt(talk)
+        return tokens, stable, [], len(talk)
 
 
 def answer(text: Text) -> "dict[str, Any]":
@@ -171,6 +225,7 @@ def answer(text: Text) -> "dict[str, Any]":
     return {
         **_id(text.key[1]),
         "text": text.text.decode("utf-8", "replace"),
+        **({"tool_calls": [tools.as_dict(call) for call in text.calls]} if text.calls else {}),
         "end": text.reason,
         "tokens": text.n_tokens,
         "prompt_tokens": len(text.tokens),

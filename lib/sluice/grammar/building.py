@@ -19,6 +19,7 @@ from .syntax import (
     REPEAT,
     SEQUENCE,
     TEXT,
+    TOKEN,
     Syntax,
 )
 
@@ -55,6 +56,10 @@ class Builder:
     def text(self, data: bytes) -> int:
         """Return a node that matches `data`."""
         return self._add(TEXT, data, 0)
+
+    def token(self, token: int) -> int:
+        """Return a node that matches a token of the model."""
+        return self._add(TOKEN, (False, token), 0)
 
     def characters(self, ranges: "tuple[tuple[int, int], ...]") -> int:
         """Return a node that matches one character of `ranges`."""

@@ -4,6 +4,8 @@ An automaton (Made) is made once and copied into each grammar that needs it: nod
 target), the first one the start. Targets are nodes, or AFTER and FREE, which the grammar knows.
 """
 
+import functools
+
 from .charset import complement, without_surrogates
 from .utf8 import class_arcs
 
@@ -77,20 +79,28 @@ class Made:
     """
 
     def __init__(self, after: int, units: "Any", any_escape: bool, quote: bool) -> None:
-        self.arcs, self._known = [[]], {}
-        short = '"/\\bfnrt' if any_escape else '"\\bfnrt'
+        self._after, self._units_allowed = after, units
+        self._any_escape, self._quote = any_escape, quote
+
+    @functools.cached_property
+    def arcs(self) -> "list[Any]":
+        """Arcs of each node. Made when a grammar needs them, since that takes 5 ms."""
+        self._arcs, self._known = [[]], {}
+        after = self._after
+        short = '"/\\bfnrt' if self._any_escape else '"\\bfnrt'
         escapes = [(ord(c), ord(c), after) for c in short]
-        escapes.append((0x75, 0x75, self._units(after, units)))
+        escapes.append((0x75, 0x75, self._units(after, self._units_allowed)))
         arcs = [(0x20, 0x21, after), (0x23, 0x5B, after), (0x5D, 0x7F, after)]
         arcs.append((0x5C, 0x5C, self._node(escapes)))
         arcs += class_arcs(BEYOND_ASCII, after, self._node)
-        self.arcs[0] = sorted(arcs + ([(0x22, 0x22, AFTER)] if quote else []))
+        self._arcs[0] = sorted(arcs + ([(0x22, 0x22, AFTER)] if self._quote else []))
+        return self._arcs
 
     def _node(self, arcs):
         arcs = tuple(sorted(arcs))
         if arcs not in self._known:
-            self.arcs.append(arcs)
-            self._known[arcs] = len(self.arcs) - 1
+            self._arcs.append(arcs)
+            self._known[arcs] = len(self._arcs) - 1
         return self._known[arcs]
 
     def _units(self, after, units):

@@ -234,6 +234,10 @@ class Vocab:
         """Whether token `i` is a control token."""
         return self._index.piece[i].kind == CONTROL
 
+    def is_mark(self, i: int) -> bool:
+        """Whether token `i` is a control token or a user defined mark: no token of plain text."""
+        return self._index.piece[i].kind in (CONTROL, MARKER, ADDED_MARKER)
+
     def splits(self, i: int) -> bool:
         """Whether token `i` splits text, so that the next part begins with a space prefix
         of its own.

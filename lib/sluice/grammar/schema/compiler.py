@@ -43,12 +43,26 @@ def compile(
     return syntax
 
 
-class Compiler:
-    """Makes the rules of a document."""
+def compile_object(builder: Builder, source: bytes, name: str, note: "Any" = None) -> str:
+    """Return the rule, in the grammar of `builder`, of the JSON objects that the schema allows.
 
-    def __init__(self, document: Document, layout: Layout) -> None:
+    Arguments and errors as of `compile`. If there is no such object `builder.finish` removes it.
+    """
+    document = Document(source, name, note)
+    try:
+        return Compiler(document, Layout(None), builder).rule("object")
+    except RecursionError:
+        raise data_error(name, "schema nested too deeply") from None
+
+
+class Compiler:
+    """Makes the rules of a document, in a grammar of its own or in that of `builder`."""
+
+    def __init__(
+        self, document: Document, layout: Layout, builder: "Builder | None" = None
+    ) -> None:
         self.document, self.layout = document, layout
-        self.logic, self.builder = Logic(document), Builder(document.name)
+        self.logic, self.builder = Logic(document), builder or Builder(document.name)
         self.current = "root"  # like the rule that is being made
         self._rules: dict[Any, str] = {}
         self._todo: list[tuple[str, list[Any], int]] = []
@@ -57,12 +71,21 @@ class Compiler:
 
     def run(self) -> "Syntax | None":
         """Return the Syntax; None if no value satisfies the schema."""
-        b = self.builder
-        name = b.fresh("root")
-        self._define(name, [(self.document.root, True)], 0)
+        self.rule()
+        return self.builder.finish()
+
+    def rule(self, kind: "str | None" = None) -> str:
+        """Make the rules; return the one of the values that satisfy the schema, and are of the type
+        `kind`.
+        """
+        name, literals = self.builder.fresh("root"), [(self.document.root, True)]
+        if kind:
+            wanted = self.document.made({"type": kind}, self.document.root)
+            literals.append((wanted, True))
+        self._define(name, literals, 0)
         while self._todo:
             self._define(*self._todo.pop())
-        return b.finish()
+        return name
 
     def value(self, literals: "list[Any]", depth: int, wanted: str) -> int:
         """Return the node of the values for which `literals` hold, at `depth`."""
