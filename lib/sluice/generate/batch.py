@@ -39,9 +39,9 @@ class Text:
     text continues within a message, for whole characters. complete: a text that is cut before its
     grammar is complete gets the shortest completion.
 
-    After the end: text, bytes; n_tokens, generated, the last n_closed of them for completion;
-    reason, one of stream.REASONS; n_open, bytes of an incomplete character. error: why there is no
-    text, or None.
+    After the end: text, bytes; n_tokens, generated, n_forced of them without a choice, the last
+    n_closed for completion; reason, one of stream.REASONS; n_open, bytes of an incomplete
+    character. error: why there is no text, or None.
     """
 
     reason: str | None
@@ -59,7 +59,7 @@ class Text:
         own: "Sequence[int]" = (),
         complete: bool = False,
     ) -> None:
-        self.complete, self.n_closed = complete, 0
+        self.complete, self.n_closed, self.n_forced = complete, 0, 0
         self.key, self.tokens, self.sampler, self.max_tokens = key, tokens, sampler, max_tokens
         self.stops, self.matcher, self.stable, self.own = stops, matcher, stable, own
         self.text, self.n_tokens, self.reason, self.n_open = b"", 0, None, 0
@@ -104,6 +104,7 @@ class _Running:
             t.n_closed = generation.n_closed
         t.text = b"".join(self.parts) + self.answer.remainder()
         t.reason, t.n_open = generation.reason, self.answer.n_open
+        t.n_forced = generation.n_forced
         return None
 
     def _add(self, token):
