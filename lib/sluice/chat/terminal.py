@@ -157,9 +157,10 @@ def summary(figures: "dict[str, Any]") -> str:
     f = figures
     speed = lambda n, s: f"{n / max(s, 1e-6):.1f}/s"
     end = f["end"] + ", within a character, which is dropped" * (f["open"] > 0)
+    forced = f", {f['forced']} of them forced" if f.get("forced") else ""
     return (
         f"prompt: {f['new']} of {f['prompt']} tokens processed, {speed(f['new'], f['prompt_s'])};"
-        f" generated: {f['tokens']} tokens, {speed(f['tokens'], f['s'])} ({end});"
+        f" generated: {f['tokens']} tokens{forced}, {speed(f['tokens'], f['s'])} ({end});"
         f" context: {f['used']} of {f['context']} in use"
     )
 

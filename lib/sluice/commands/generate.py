@@ -464,15 +464,17 @@ def answer_lines(
         functools.partial(stream.write_all, 1),
         4 * n_parallel,
     )
-    n_tokens = 0
+    n_tokens = n_forced = 0
     for text in batch.run(texts, arriving, 2 * n_parallel):
         n_tokens += text.n_tokens
+        n_forced += text.n_forced
         arriving.ended(text)
     m.file.check_unchanged()
     if verbose:
         cli.report(
             requests=arriving.n,
             tokens=n_tokens,
+            forced=n_forced,
             reused=texts.n_reused,
             ms=1e3 * (time.monotonic() - began),
         )

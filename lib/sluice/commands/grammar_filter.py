@@ -71,6 +71,12 @@ def main(
       For this case records have two marks: constrained, and may-end if the text is complete. From
       these sample prints "#end cut" for a text cut before its end, and tokenize -d exits with 1.
 
+      Of text that the grammar leaves no choice about, a record keeps one candidate: the next token
+      of this text by the vocabulary's own rules. -v prints forced=, the number of these records.
+      With --complete-after N the text is closed by the shortest way behind N tokens, or where the
+      context is full; sample then ends with "#end length" or "#end full", as with -n, but the text
+      is complete.
+
       A GBNF grammar is that of llama.cpp: "text", [a-z], [^a-z], ., ( ), |, * + ? {m} {m,} {m,n}
       and named rules, starting with root. It applies to the bytes of UTF-8 text; <[1000]> and
       <think> are whole tokens, !<think> any other one. Left recursion is refused.
@@ -113,6 +119,8 @@ def main(
         raise click.UsageError("give -g FILE, -e TEXT, --regex RE or --json-schema SCHEMA")
     if check and is_print:
         raise click.UsageError("--check and --print exclude each other")
+    if close_after and (check or is_print):
+        raise click.UsageError("--complete-after: not with --check or --print")
     if model is None and not (check or is_print):
         raise click.UsageError("-m/--model: missing option; give -m FILE or set $MODEL")
     if rules.schema == "-" and not is_print:

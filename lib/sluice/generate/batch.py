@@ -42,9 +42,9 @@ class Text:
     grammar is complete gets the shortest completion. calling: the calls of tools that the text may
     have, or None; n_before, number of messages before it.
 
-    After the end: text, bytes; calls; n_tokens, generated, the last n_closed of them for
-    completion; reason, one of stream.REASONS; n_open, bytes of an incomplete character. error: why
-    there is no text, or None.
+    After the end: text, bytes; calls; n_tokens, generated, n_forced of them without a choice, the
+    last n_closed for completion; reason, one of stream.REASONS; n_open, bytes of an incomplete
+    character. error: why there is no text, or None.
     """
 
     reason: str | None
@@ -65,8 +65,8 @@ class Text:
         calling: "Calling | None" = None,
         n_before: int = 0,
     ) -> None:
-        self.complete, self.n_closed = complete, 0
         self.calling, self.n_before, self.calls = calling, n_before, []
+        self.complete, self.n_closed, self.n_forced = complete, 0, 0
         self.key, self.tokens, self.sampler, self.max_tokens = key, tokens, sampler, max_tokens
         self.stops, self.matcher, self.stable, self.own = stops, matcher, stable, own
         self.text, self.n_tokens, self.reason, self.n_open = b"", 0, None, 0
@@ -117,6 +117,7 @@ class _Running:
         t.reason, t.n_open = generation.reason, self.answer.n_open
         if self.answer.called:
             t.calls, t.text = self.answer.calls(t.n_before) or [], t.text.rstrip()
+        t.n_forced = generation.n_forced
         return None
 
     def _add(self, token):
