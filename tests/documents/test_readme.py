@@ -205,6 +205,7 @@ RUN = {
         "quantize",
         "script",
         "talk",
+        "tools",
     },
     "configs/README.md": {"spam loop"},
     "configs/recipes/many-machines.md": {  # tests/classify/test_many_machines.py
@@ -406,6 +407,15 @@ def test_text_blocks_and_recipes_run(files, tmp_path):
     for name in ("generate", "samplers in use", "recipes", "jsonl", "talk"):
         done = shell("set -e\n" + block("lib/README.md", name), tmp_path, M=str(files / "m.gguf"))
         assert (done.returncode, done.stderr) == (0, b"") and done.stdout
+
+
+@pytest.mark.full
+def test_tools_on_the_page_are_called(smollm2, tmp_path):
+    done = shell("set -e\n" + block("lib/README.md", "tools"), tmp_path, M=str(smollm2))
+    assert (done.returncode, done.stderr) == (0, b"")
+    calls = json.loads((tmp_path / "answer.json").read_bytes())["tool_calls"]
+    arguments = [json.loads(call["function"]["arguments"]) for call in calls]
+    assert arguments and all(a["unit"] in ("C", "F") for a in arguments)
 
 
 @pytest.mark.full
