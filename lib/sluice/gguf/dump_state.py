@@ -22,6 +22,7 @@ from .tensor import type_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from ..stream import Record
 
