@@ -11,8 +11,8 @@ uint32_t crc32c(uint32_t crc, const uint8_t *p, uint64_t n);
 /* The same by a table, for processors without the instruction. */
 uint32_t crc32c_plain(uint32_t crc, const uint8_t *p, uint64_t n);
 
-/* crc[i] = CRC-32C of the bytes from p + begin[i] up to p + end[i], for i below n, on the threads of
- * the pool. */
+/* crc[i] = CRC-32C of the bytes from p + begin[i] up to p + end[i], for i below n, on the threads
+ * of the pool. */
 void crc32c_pieces(uint32_t *crc, const uint8_t *p, const uint64_t *begin, const uint64_t *end,
                    int64_t n);
 

@@ -633,7 +633,7 @@ def test_message_part_other_than_text_is_refused_by_name(tmp_path, part):
         ("a.jsonl", "5", "line 1 is not an object"),
         ("a.jsonl", '{"role": "user"}', "role and content"),
         ("a.jsonl", '{"role": "user", "content": "x", "name": "y"}', "no other keys"),
-        ("a.jsonl", '{"role": "tool", "content": "x"}', '"tool"'),
+        ("a.jsonl", '{"role": "tool", "content": "x"}', "role tool: there is no call"),
         ("a.jsonl", '{"role": "user", "content": 5}', "content is not a text"),
         ("a.jsonl", "{", "line 1 is not JSON"),
         ("a.jsonl", "[" * 100000, "nested too deeply"),
