@@ -16,6 +16,7 @@
 #include "grammar/pushdown.h"
 
 #define NEVER ((int64_t)1 << 60)
+#define LARGEST (NEVER - 1)
 enum { MAX_WALK = 1 << 24, ESCAPE = 64 };
 
 struct need {
@@ -27,9 +28,20 @@ struct need {
     int32_t *heap, *place, n_heap; /* place: of a node in the heap, + 1; 0: none */
 };
 
-static int64_t sum(int64_t a, int64_t b) { return a + b < NEVER ? a + b : NEVER; }
+/* Sums and products of finite needs are finite, at most LARGEST. */
+static int64_t sum(int64_t a, int64_t b)
+{
+    if (a == NEVER || b == NEVER)
+        return NEVER;
+    return a + b < LARGEST ? a + b : LARGEST;
+}
 
-static int64_t times(int64_t n, int64_t a) { return n && a >= NEVER / n ? NEVER : n * a; }
+static int64_t times(int64_t n, int64_t a)
+{
+    if (a == NEVER)
+        return NEVER;
+    return n && a >= LARGEST / n ? LARGEST : n * a;
+}
 
 static int consumes(const struct need *x, int32_t node)
 {
@@ -288,7 +300,7 @@ static int32_t shortest(int32_t *out, int32_t max, struct need *x, const grammar
     for (int32_t i = 0; i < s.n; i++) {
         const struct grammar_config c = g->config[s.first + i];
         const int64_t need = sum(x->need[c.node], need_of_stack(x, g, c.stack));
-        if (need < least || (need == least && need < NEVER && is_lower(x, g, c.node, begin.node))) {
+        if (need < least || (need == least && need < max && is_lower(x, g, c.node, begin.node))) {
             least = need;
             begin = c;
         }
