@@ -302,3 +302,19 @@ def test_every_text_of_real_models_validates(real):
         pytest.skip("make real-models")
     n, wrong = runs(str(real.path), 40)
     assert n == 40 and wrong == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("real", [SMOLLM2, GEMMA3], ids=["smollm2", "gemma3"])
+def test_real_models_write_what_they_write_the_slow_way(real, tmp_path):
+    if not real.is_here():
+        pytest.skip("make real-models")
+    model = Model(str(real.path))
+    words = Vocab(model.file)
+    for seed, n in ((1, 25), (2, 200)):
+        options = {"seed": seed, "complete": True}
+        found, slow = (
+            generated(model, words, str(tmp_path), RULES["record"], kind, n, 300, **options)
+            for kind in (Decoder, SlowDecoder)
+        )
+        assert found == slow and found[3] > 10
