@@ -156,7 +156,8 @@ def test_script_answers_with_a_score(files, tmp_path):
     done = shell("mkfifo loop\n" + block("README.md", "script"), tmp_path, M=str(files / "m.gguf"))
     assert (done.returncode, done.stderr) == (0, b"")
     assert re.fullmatch(
-        r"the answer is (cold|warm)\n#ids 1 .*\n(\d+\t-?\d\.\d+\n)+#end stop\n", done.stdout.decode()
+        r"the answer is (cold|warm)\n#ids 1 .*\n(\d+\t-?\d\.\d+\n)+#end stop\n",
+        done.stdout.decode(),
     )
 
 
