@@ -158,6 +158,7 @@ def test_logits_of_few_tokens_have_the_same_bits(tiny, arch):
     assert decoder._logits is None and whole._logits is not None
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("options", ["-S 1", "-t 0", "-S 4 --mirostat 2", "-S 2 --top-k 3"])
 @pytest.mark.parametrize("n", [3, 17, 200])
 def test_equals_the_pipeline(tiny, tmp_path, options, n):
