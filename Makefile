@@ -279,7 +279,7 @@ ASAN_TESTS = \
 		encode score) \
 	$(patsubst %,tests/gguf/test_%.py,gguf llama2c) \
 	$(patsubst %,tests/tokenizer/test_%.py,vocab bpe) \
-	$(patsubst %,tests/grammar/test_%.py,grammar json_masks) \
+	$(patsubst %,tests/grammar/test_%.py,grammar json_masks shortest) \
 	$(patsubst %,tests/generate/test_%.py,sampler steps) \
 	$(patsubst %,tests/model/test_%.py,model hparams) \
 	$(patsubst %,tests/system/test_%.py,cores) \

@@ -11,14 +11,16 @@
  * and a name with a newline would escape from patterns that do not mean it.
  *
  * It begins at the configuration whose need, with those of its stack, is the least; of equal ones
- * the first. So the text is the same on every machine. */
+ * at the one with the lowest byte, then at the first. So the text is the same on every machine. */
 #include <stdlib.h>
 #include "grammar/pushdown.h"
 
 #define NEVER ((int64_t)1 << 60)
+#define LARGEST (NEVER - 1)
 enum { MAX_WALK = 1 << 24, ESCAPE = 64 };
 
 struct need {
+    const grammar *g;
     int64_t *need;
     int32_t *first; /* [n_node + 1] nodes that lead to node i: from[first[i] .. first[i + 1]) */
     int32_t *from;
@@ -26,13 +28,35 @@ struct need {
     int32_t *heap, *place, n_heap; /* place: of a node in the heap, + 1; 0: none */
 };
 
-static int64_t sum(int64_t a, int64_t b) { return a + b < NEVER ? a + b : NEVER; }
+/* Sums and products of finite needs are finite, at most LARGEST. */
+static int64_t sum(int64_t a, int64_t b)
+{
+    if (a == NEVER || b == NEVER)
+        return NEVER;
+    return a + b < LARGEST ? a + b : LARGEST;
+}
 
-static int64_t times(int64_t n, int64_t a) { return n && a >= NEVER / n ? NEVER : n * a; }
+static int64_t times(int64_t n, int64_t a)
+{
+    if (a == NEVER)
+        return NEVER;
+    return n && a >= LARGEST / n ? LARGEST : n * a;
+}
 
+static int consumes(const struct need *x, int32_t node)
+{
+    return x->g->node[node].op == GRAMMAR_BYTES || x->g->node[node].op == GRAMMAR_TOKEN;
+}
+
+/* Of equal need, nodes that consume come first, then inner ones, which mostly have higher numbers.
+ * So all alternatives are final before the node that chooses among them. */
 static int less(const struct need *x, int32_t a, int32_t b)
 {
-    return x->need[a] != x->need[b] ? x->need[a] < x->need[b] : a < b;
+    if (x->need[a] != x->need[b])
+        return x->need[a] < x->need[b];
+    if (consumes(x, a) != consumes(x, b))
+        return consumes(x, a);
+    return consumes(x, a) ? a < b : a > b;
 }
 
 static void put(struct need *x, int32_t at, int32_t node)
@@ -260,6 +284,13 @@ static int32_t follow(int32_t *out, int32_t max, struct way *w, const struct nee
     return status;
 }
 
+/* Does the way from node a begin with a lower byte than that from node b? */
+static int is_lower(const struct need *x, const grammar *g, int32_t a, int32_t b)
+{
+    return g->node[a].op == GRAMMAR_BYTES && g->node[b].op == GRAMMAR_BYTES
+        && g->arc[next_of(x, g, a)].lo < g->arc[next_of(x, g, b)].lo;
+}
+
 static int32_t shortest(int32_t *out, int32_t max, struct need *x, const grammar *g)
 {
     find_needs(x, g);
@@ -269,7 +300,7 @@ static int32_t shortest(int32_t *out, int32_t max, struct need *x, const grammar
     for (int32_t i = 0; i < s.n; i++) {
         const struct grammar_config c = g->config[s.first + i];
         const int64_t need = sum(x->need[c.node], need_of_stack(x, g, c.stack));
-        if (need < least) {
+        if (need < least || (need == least && need < max && is_lower(x, g, c.node, begin.node))) {
             least = need;
             begin = c;
         }
@@ -292,6 +323,7 @@ int32_t grammar_shortest(int32_t *out, int32_t max, grammar *g)
             ? (size_t)g->node[i].b
             : 2;
     struct need x = {
+        .g = g,
         .need = calloc(n, sizeof *x.need),
         .first = calloc(n + 1, sizeof *x.first),
         .from = calloc(n_link + 1, sizeof *x.from),

@@ -120,7 +120,8 @@ def test_talk_at_a_terminal(model, tmp_path):
     assert re.search(r"[\r\n](yes|no)\n$", t.expect("chat: prompt: "))
     line = t.expect(" in use")
     assert re.fullmatch(
-        r"(\d+) of \1 tokens processed, [\d.]+/s; generated: [12] tokens(, 1 of them forced)?, [\d.]+/s \(stop\);"
+        r"(\d+) of \1 tokens processed, [\d.]+/s; generated: [12] tokens(, [12] of them forced)?,"
+        r" [\d.]+/s \(stop\);"
         r" context: \d+ of 400",
         line,
     ), line

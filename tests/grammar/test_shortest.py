@@ -80,10 +80,18 @@ def test_no_text_is_shorter(g, begin, is_longer):
         alive = [t for t in more if reached(rules, begin.encode() + t)]
 
 
-def test_a_text_that_is_too_long_is_an_error():
-    m = reached(compiled('root ::= (("a"{1000}){1000}){1000}'), b"a")
+@pytest.mark.parametrize(
+    "source",
+    [
+        'root ::= (("a"{1000}){1000}){1000}',
+        'root ::= "a" r0\n'
+        + "".join(f"r{i} ::= r{i + 1} r{i + 1}\n" for i in range(200))
+        + 'r200 ::= "a" | "b"\n',
+    ],
+)
+def test_a_text_that_is_too_long_is_an_error(source):
     with pytest.raises(faults.DataError, match="longer than 1024 KiB"):
-        m.shortest()
+        reached(compiled(source), b"a").shortest()
 
 
 def test_token_terminals_are_tokens():

@@ -200,7 +200,7 @@ class Conversation:
                 "prompt_s": answer_began - began,
                 "tokens": len(chosen),
                 "s": time.monotonic() - answer_began,
-                "used": self.cache.n_tok,
+                "used": generation.decoder.n_tok,
                 "context": self.cache.capacity,
                 "end": reason,
                 "open": answer.n_open,

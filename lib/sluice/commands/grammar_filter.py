@@ -165,6 +165,7 @@ def main(
             records=n_record,
             candidates=n_candidate,
             forced=n_forced,
+            **({"closed": constraint.n_closing} if close_after else {}),
             ms=1e3 * (time.monotonic() - began),
         )
 

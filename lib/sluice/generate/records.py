@@ -60,17 +60,16 @@ class Waiting(stream.Record):
 
     def narrow(self, allowed: "Any") -> "stream.Record | None":
         """Return the record with the tokens of `allowed`, a mask of the grammar; None without."""
-        n_vocab = self._decoder.model.hparams.n_vocab
-        ids = self._decoder.ids
-        n = lib.tokens_of_mask(ids, len(ids), allowed, n_vocab)
+        found, n_vocab = self._decoder.few, self._decoder.model.hparams.n_vocab
+        n = lib.tokens_of_mask(found, len(found), allowed, n_vocab)
         if n == 0:
             return None
         if n == 1:
-            return self.only(ids[0])
-        return Waiting(
-            *(self._decoder, b"C", self.pos, self.prev, allowed),
-            None if n < 0 else ffi.new("int32_t[]", ffi.unpack(ids, n)),
-        )
+            return self.only(found[0])
+        ids = ffi.new("int32_t[]", n) if n > 0 else None
+        if ids:
+            ffi.memmove(ids, found, 4 * n)
+        return Waiting(self._decoder, b"C", self.pos, self.prev, allowed, ids)
 
     def only(self, token: int) -> "stream.Record":
         """Return the record with one candidate. Its logit decides nothing, so it is 0."""
@@ -90,7 +89,7 @@ class Decoder:
     records. None: all, as L records. speculation: guesses the next tokens, or None.
 
     n_left: how many tokens may follow the one that is read next; None: no limit. May be set.
-    pending: tokens that have not been read yet. ids: int32_t[], room for the candidates of Waiting.
+    pending: tokens that have not been read yet.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Decoder:
         self._speculation = None if rows else speculation
         self.n_left: int | None = None
         self.pending: list[int] = []
-        self.ids = ffi.new("int32_t[]", max(1, model.hparams.n_vocab // FEW))
+        self._few: Any = None
         self._out: Any = None  # candidates of a payload
         # logits after the last token that was read: all (float *), or None; those of some tokens
         self._logits: Any = cache.logits
@@ -119,6 +118,13 @@ class Decoder:
         self._ahead: list[int] = []
         self._ahead_logits: Any = None
         self._n_taken = 0
+
+    @property
+    def few(self) -> "Any":
+        """An int32_t[] for the tokens of a set, as many as are few."""
+        if self._few is None:
+            self._few = ffi.new("int32_t[]", max(1, self.model.hparams.n_vocab // FEW))
+        return self._few
 
     @property
     def n_tok(self) -> int:
@@ -212,15 +218,14 @@ class Decoder:
             return ffi.buffer(self._all(), 4 * n_vocab)
         if self._out is None:
             self._out = ffi.new("candidate[]", n_vocab)
-        if ids is None:
+        if self._some is None and allowed is not None:
             n = lib.candidates_of_dense(self._out, self._all(), allowed, n_vocab)
         else:
             n = len(ids)
-            some = self._some
-            if some is None:
+            if self._some is None:
                 logits = self._all()
-                some = ffi.new("float[]", [logits[i] for i in ids])
-            lib.candidates_of_rows(self._out, ids, some, n)
+                self._some = ffi.new("float[]", [logits[i] for i in ids])
+            lib.candidates_of_rows(self._out, ids, self._some, n)
         return ffi.buffer(self._out, n * ffi.sizeof("candidate"))[:]
 
     def _all(self):

@@ -145,7 +145,7 @@ class Constraint:
         if self._plan:
             kept = r.only(self._plan[-1])
             if kept is not None:
-                self.is_forced = True
+                self.is_forced = not self._is_closing
                 return kept, self._ends and len(self._plan) == 1
             if self._is_closing:
                 return None, False
