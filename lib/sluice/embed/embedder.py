@@ -15,6 +15,7 @@ from ..kvcache import capacity
 from ..kvcache.scratch import Scratch
 from ..model import packed
 from ..model.packed import Part
+from ..model.weights import POOLING_RANK
 from ..texts import inputs
 from ..tokenizer.vocabulary import Vocab
 from .prompt import POOLINGS
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 KV_TYPE = "f32"  # nothing is generated from this cache, so it is small: no rounding
 LAST, MEAN, CLS = POOLINGS
 # values of the key ARCHITECTURE.pooling_type
-KEY, OF_KEY, RANK = "pooling_type", {1: MEAN, 2: CLS, 3: LAST}, 4
+KEY, OF_KEY = "pooling_type", {1: MEAN, 2: CLS, 3: LAST}
 END = "<|endoftext|>"  # what ends a text for models that pool the last token and do not say
 
 
@@ -196,12 +197,12 @@ def pooling_of(model: "Model") -> str:
     """Return the pooling that the metadata name, else that of the model's family."""
     name = f"{model.hparams.arch}.{KEY}"
     value = model.file.get(name, "u32", 0)
-    if value == RANK:
+    if value == POOLING_RANK:
         raise unsupported_error(
-            model.file.path, f"{name}: {RANK}, a reranker: use rerank, or say --pooling"
+            model.file.path, f"{name}: {POOLING_RANK}, a reranker: use rerank, or say --pooling"
         )
     if value and value not in OF_KEY:
-        raise model.file.data_error(f"{name}: {value} is not within 0 to {RANK}")
+        raise model.file.data_error(f"{name}: {value} is not within 0 to {POOLING_RANK}")
     return OF_KEY.get(value, model.hparams.architecture.pooling)
 
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+POOLING_RANK = 4  # value of ARCHITECTURE.pooling_type
+
+
 class Matrix:
     """Weights [n_out, n_in] in the file's map.
 
@@ -50,6 +53,7 @@ class Weights:
     token_embd      a Matrix
     output          a Matrix; the same as token_embd if tied
     output_norm     const float *
+    cls_output      rows for "yes" and "no" of a reranker, a Matrix; None elsewhere
     layers          [Layer]
     rope_divisors   f32 [n_rot / 2] or NULL
     """
@@ -62,6 +66,9 @@ class Weights:
             self._fetch("output.weight", (h.n_embd, h.n_vocab))
             if "output.weight" in self._left
             else self.token_embd
+        )
+        self.cls_output = (
+            self._fetch("cls.output.weight", (h.n_embd, 2)) if _ranks(file, h) else None
         )
         divisors = {name: self._fetch_divisors(name, h.n_rot // 2) for name in h.rope.tensors}
         self.rope_divisors = divisors.get(h.rope.divisors, ffi.NULL)
@@ -123,6 +130,14 @@ class Weights:
             return ffi.cast("const float *", p)
         n_in, n_out = shape
         return Matrix(name.split(".")[-2], t.type, p, n_in, n_out, self._fast)
+
+
+def _ranks(file, h):
+    """Whether a file is a reranker's, with rows of its own for yes and no."""
+    return (
+        "cls.output.weight" in file.tensors
+        and file.get(f"{h.arch}.pooling_type", "u32", 0) == POOLING_RANK
+    )
 
 
 def _attribute(name: str) -> str:
