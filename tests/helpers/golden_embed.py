@@ -19,6 +19,7 @@ import tempfile
 import embed_models
 import golden_logits
 import torch
+from golden_forms import FORM, QUERY
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -30,15 +31,7 @@ TEXTS = [
     "Where does it rain most? " * 8,
 ]
 TOLERANCE = 1e-6
-QUERY = "Where does it rain most?"
-# the form of Qwen3-Reranker, written out; of a model with a template of its own, that
-FORM = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and"
-    ' the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
-    "<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that answer"
-    " the query\n<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n"
-    "<think>\n\n</think>\n\n"
-)
+# of a model with a template of its own, that
 FORMS = {"qwen3": FORM, "own": embed_models.RANK_TEMPLATE}
 
 

@@ -12,7 +12,8 @@ import click
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
     from ..embed.embedder import Embedder
     from ..texts.sources import Item
@@ -301,8 +302,9 @@ def _print_cosine(embedder: "Embedder", source: "Iterable[list[Item]]") -> None:
     if len(items) != 2:
         n = "more than 2" if len(items) > 2 else len(items)
         raise click.UsageError(f"--cosine: {n} texts, where 2 are needed")
-    found = []
-    for item, v in zip(items, many.found_of(embedder, items)):
+    found: list[bytes] = []
+    answered: Iterator[Any] = many.found_of(embedder, items)
+    for item, v in zip(items, answered):
         if v is None:
             raise faults.data_error(item.name, "no text: it is empty")
         if isinstance(v, Exception):

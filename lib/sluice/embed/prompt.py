@@ -63,9 +63,4 @@ def parse(tree: object, path: str) -> Prompt:
 def _text(value, key, path):
     if not isinstance(value, str):
         raise data_error(path, f"{key}: is not a text; put quotes around a number or true")
-    try:
-        return value.encode()
-    except UnicodeEncodeError:
-        raise data_error(
-            path, f"{key}: has half of a surrogate pair, which is not a character"
-        ) from None
+    return value.encode()

@@ -5,6 +5,7 @@ other forms its row is NaN, so rows and texts keep step.
 """
 
 import json
+import re
 import struct
 import tempfile
 
@@ -103,7 +104,8 @@ class Held:
 def numbers(values: bytes) -> bytes:
     """Return f32 numbers as JSON writes them, with the digits that tell each from all others."""
     found = struct.unpack(f"={len(values) // 4}f", values)
-    return ", ".join(["%.9g" % x for x in found]).encode()
+    digits = ", ".join(["%.9g" % x for x in found])
+    return re.sub(r"-0(?=,|$)", "-0.0", digits).encode()  # JSON reads -0 as a whole number
 
 
 def npy_header(n: int, dimensions: int) -> bytes:
