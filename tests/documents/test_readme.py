@@ -108,6 +108,8 @@ def test_table_has_rows_for_every_tool():
         "mail-text",
         "classify",
         "decide",
+        "embed",
+        "rerank",
         "mail-filter",
         "generate",
         "chat",
@@ -138,7 +140,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
         assert re.match(
             r"(4.3.0"
-            r" mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|decide|generate|chat|sluice-bench): ",
+            r" mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|decide|embed|rerank|generate|chat|sluice-bench): ",
             err,
         )
     assert tree(files) == before, "something was left behind"

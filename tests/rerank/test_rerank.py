@@ -59,7 +59,7 @@ def test_tokens_and_probabilities_are_those_of_transformers(folder, name):
 
 def test_prompt_has_the_tokens_of_the_whole_text(datafile):
     """By the vocabulary of Qwen, as if the filled-in template had been tokenized in one piece."""
-    file = open_model(str(datafile("ggml-vocab-qwen2.gguf")))
+    file = open_model(str(datafile("vocab/ggml-vocab-qwen2.gguf")))
     vocab = Vocab(file)
     from golden_forms import FORM
 
@@ -179,7 +179,7 @@ def test_bad_texts_do_not_stop_the_others(folder, tmp_path):
         (("-q", ""), 64, "-q: is empty"),
         (("-q", " "), 64, "-q: is empty"),
         (("-q", "x" * 20000), 64, "-q: more than 16384 characters"),
-        (("-q", b"\xff"), 64, "-q: is not UTF-8"),
+        (("-q", "\udcff"), 64, "-q: is not UTF-8"),
         (("--instruct", ""), 64, "--instruct: is empty"),
         (("-n", "0"), 64, "-n/--top"),
         (("none",), 65, "none: No such file"),

@@ -1,1 +1,1 @@
-"""Embeddings: a vector for each text, of which the cosine says how near two texts are in meaning."""
+"""Embeddings: a vector for each text. The cosine of two says how near the texts are in meaning."""
