@@ -397,3 +397,17 @@ def test_a_killed_reader_and_a_full_disk_leave_no_file(folder, tmp_path):
     missing = tmp_path / "no" / "v.npy"
     embed(folder, "-e", "a", "-o", missing, code=73)
     assert not missing.parent.exists()
+
+
+def test_messages_are_read_as_mail_text_prints_them(folder, tmp_path):
+    mail = ROOT / "tests" / "mails" / "ham-mutt.eml"
+    from sluice.mail import message
+
+    text = message.read(mail.read_bytes()).text()
+    (tmp_path / "text").write_bytes(text)
+    of_mail, of_text = (
+        objects(embed(folder, "-c", 250, *argv)[0])[0]
+        for argv in (("--mail", mail), (tmp_path / "text",))
+    )
+    assert of_mail["embedding"] == of_text["embedding"]
+    assert of_mail["embedding"] != objects(embed(folder, "-c", 250, mail)[0])[0]["embedding"]

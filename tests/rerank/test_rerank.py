@@ -220,3 +220,16 @@ def test_rows_of_another_shape_or_use_are_refused(tmp_path):
         rows = [embed_models.answer_rows(n)]
         embed_models.write(tmp_path / "m.gguf", more, (), rows, True, **small)
         assert said in rerank(tmp_path, model="m.gguf", input=b"a\n", code=code)[1]
+
+
+def test_messages_are_read_as_mail_text_prints_them(folder, tmp_path):
+    from sluice.mail import message
+
+    mails = sorted((ROOT / "tests" / "mails").glob("ham-*.eml"))
+    for mail in mails:
+        (tmp_path / mail.name).write_bytes(message.read(mail.read_bytes()).text())
+    of_mails = rerank(folder, "--mail", *mails)[0].splitlines()
+    of_texts = rerank(folder, *(tmp_path / mail.name for mail in mails))[0].splitlines()
+    assert [line.replace(str(ROOT / "tests" / "mails"), str(tmp_path)) for line in of_mails] == (
+        of_texts
+    )

@@ -143,7 +143,7 @@ def main(
     huge_pages: bool,
     verbose: bool,
 ) -> None:
-    """Print the vector of each text, its embedding.
+    """Print the vector of each text.
 
     SYNOPSIS
       embed -m MODEL [OPTIONS] [FILE|FOLDER]...
@@ -152,7 +152,7 @@ def main(
       embed -m MODEL --cosine [OPTIONS] FILE FILE
 
     DESCRIPTION
-      Read texts and print a vector for each: two texts that are near in meaning have vectors of
+      Read texts and print a vector for each, its embedding: two texts that are near in meaning have vectors of
       which the cosine is near 1. The texts are stdin, FILEs, the files of folders, the TEXTs of -e,
       lines (--each line), the rows of a table (--csv COLUMN), or the "text" of JSON objects, one
       per line (--jsonl). The vector is made of the model's last hidden states, by --pooling, and
