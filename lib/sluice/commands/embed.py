@@ -152,12 +152,12 @@ def main(
       embed -m MODEL --cosine [OPTIONS] FILE FILE
 
     DESCRIPTION
-      Read texts and print a vector for each, its embedding: two texts that are near in meaning have vectors of
-      which the cosine is near 1. The texts are stdin, FILEs, the files of folders, the TEXTs of -e,
-      lines (--each line), the rows of a table (--csv COLUMN), or the "text" of JSON objects, one
-      per line (--jsonl). The vector is made of the model's last hidden states, by --pooling, and
-      has length 1. Any model that generate runs can embed; one that was trained for it, such as
-      Qwen3-Embedding, does it well.
+      Read texts and print a vector for each, its embedding: two texts that are near in meaning have
+      vectors of which the cosine is near 1. The texts are stdin, FILEs, the files of folders, the
+      TEXTs of -e, lines (--each line), the rows of a table (--csv COLUMN), or the "text" of JSON
+      objects, one per line (--jsonl). The vector is made of the model's last hidden states, by
+      --pooling, and has length 1. Any model that generate runs can embed; one that was trained for
+      it, such as Qwen3-Embedding, does it well.
 
       The default form is an object per text: "name" (of --jsonl "id") and "embedding", the numbers
       with all their digits; "cut": true for a text that is longer than the context and lost its
