@@ -335,6 +335,7 @@ golden: all .venv/test build/golden-venv/done
 	$(GOLDEN) tests/helpers/golden_folders.py
 	$(GOLDEN) tests/helpers/golden_pb.py
 	$(GOLDEN) tests/helpers/golden_templates.py
+	$(GOLDEN) tests/helpers/golden_embed.py
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/helpers/golden_sample.py
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/gguf/test_gguf_dump.py
 	PYTHONPATH=tests:tests/helpers $(VENV) tests/model/test_real_models.py
@@ -347,6 +348,7 @@ golden-check: build/golden-venv/done
 	$(GOLDEN) tests/helpers/golden_folders.py --check
 	$(GOLDEN) tests/helpers/golden_pb.py --check
 	$(GOLDEN) tests/helpers/golden_templates.py --check
+	$(GOLDEN) tests/helpers/golden_embed.py --check
 
 # The milter is not part of `make`, because it alone needs libmilter of Sendmail. Its tests build it
 # with sanitizers: MILTER_SET="$(SANITIZE)" and another MILTER and MILTER_BUILD.

@@ -107,6 +107,17 @@ void scale_each(float *x, const float *factor, int32_t n_tok, int32_t n);
  */
 void take_columns(float *y, const float *x, int32_t n_tok, int32_t n, int32_t n_x);
 
+/* ---- pooling.c: the vector of a text ------------------------------------------------- */
+
+/* sum f64 [n] += each row of x f32 [n_row, n], one after the other. */
+void pool_add(double *sum, const float *x, int32_t n_row, int32_t n);
+/* y f32 [n] = sum f64 [n] / n_row. */
+void pool_mean(float *y, const double *sum, int64_t n_row, int32_t n);
+/* Divides x f32 [n] by its length, which is returned; a length of 0 leaves it as it is. */
+double to_unit_length(float *x, int32_t n);
+/* Returns the sum of a[i] b[i], f32 [n]. */
+double dot_f64(const float *a, const float *b, int32_t n);
+
 /* ---- replay.c: calls of the operations above, from a list ---------------------------- */
 
 enum {

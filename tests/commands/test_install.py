@@ -131,7 +131,11 @@ def test_wheel_holds_what_it_should(wheel):
     assert len(configs) >= 6 and models
     assert {f"sluice/configs/{p.name}" for p in configs} <= names
     assert {f"sluice/data/{p.name}" for p in models} <= names
-    presets = {f"sluice/configs/samplers/{p.name}" for p in (ROOT / "configs/samplers").iterdir()}
+    presets = {
+        f"sluice/configs/{room}/{p.name}"
+        for room in ("embed", "samplers")
+        for p in (ROOT / "configs" / room).iterdir()
+    }
     assert {name for name in names if re.match("sluice/configs/.*/", name)} == presets != set()
 
     data = wheel.name.rpartition("-cp310")[0] + ".data"

@@ -127,6 +127,9 @@ def files(tmp_path_factory):
         )
     )
     (d / "log").write_text("a line\nanother\n")
+    (d / "docs").mkdir()
+    for name in ("install", "usage"):
+        (d / "docs" / f"{name}.md").write_text(f"# {name}\n")
     script = "tokenize -m m.gguf <prompt.txt >tokens && prefill -m m.gguf -o p.snap <tokens"
     assert shell(script, d).returncode == 0
     return d

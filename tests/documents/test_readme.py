@@ -22,6 +22,7 @@ from readme_pages import NAMES, PAGES, block, blocks, commands
 from tiny_model import write_model
 
 from sluice import yamlfile
+from sluice.embed import prompt as embed_prompt
 from sluice.question import question
 
 ((IF, _),) = commands(block("README.md", "if"))
@@ -108,6 +109,8 @@ def test_table_has_rows_for_every_tool():
         "mail-text",
         "classify",
         "decide",
+        "embed",
+        "rerank",
         "mail-filter",
         "generate",
         "chat",
@@ -138,7 +141,7 @@ def test_bad_input_ends_as_the_table_says(files, row):
         assert err.count("\n") == 1 and err.endswith("\n") and "Traceback" not in err
         assert re.match(
             r"(4.3.0"
-            r" mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|decide|generate|chat|sluice-bench): ",
+            r" mail-filter|gguf-dump|gguf-convert|gguf-quantize|perplexity|tokenize|prefill|decode|grammar-filter|sample|mail-text|classify|decide|embed|rerank|generate|chat|sluice-bench): ",
             err,
         )
     assert tree(files) == before, "something was left behind"
@@ -324,10 +327,11 @@ def test_spam_script_answers_alike_in_all_three_forms(spam_model, tmp_path):
 
 
 def test_question_on_the_page_is_the_bundled_one():
-    shown, *typed = (b.text for b in blocks("configs/README.md") if b.kind == "yaml")
+    shown, *typed, prompt = (b.text for b in blocks("configs/README.md") if b.kind == "yaml")
     assert shown in (ROOT / "configs" / "sentiment.yaml").read_text()
     types = [question.Question(yamlfile.parse(t.encode(), "page"), "page").type for t in typed]
     assert types == ["choice", "score"]
+    assert embed_prompt.parse(yamlfile.parse(prompt.encode(), "page"), "page").pooling == "last"
 
 
 def test_loop_is_six_lines_or_fewer():

@@ -19,14 +19,20 @@ from .plan import STDIN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from ..texts.state import State
     from .classifier import Verdict
     from .panel import Panel
     from .plan import Texts
     from .replay import Replay
-    from .writers import Found, Writer
+    from .writers import Found, Output
+
+    class Answering(Protocol):
+        """What answers texts: a Panel, or what embeds or ranks them."""
+
+        def prepare(self) -> None: ...
+        def ask_many(self, inputs: Sequence[bytes]) -> Iterator[Any]: ...
 
 
 def run(
@@ -71,16 +77,27 @@ def run(
     n = run_source(answering, source, writer, say, state, progress, note, doubts)
     for line in doubts.lines():
         say(line)
+    code = outcome(n, writer, say)
+    return code or (1 if texts.select is not None and not n.selected else 0)
+
+
+def outcome(
+    n: "_Counts", writer: "Output", say: "Callable[[str], None]", what: str = "answer"
+) -> int:
+    """Say at the end which texts have no answer (`what`). Returns the exit status, 0 or 65.
+
+    Raises DataError if there were bad texts, unless all is said.
+    """
     if n.missing:
-        say(f"{writer.name}: {n.missing} of {n.all} texts have no answer, because they are empty")
+        say(f"{writer.name}: {n.missing} of {n.all} texts have no {what}, because they are empty")
     if n.bad == n.all == 1 and not writer.says_errors:
-        return BAD_DATA  # all is said
+        return BAD_DATA
     if n.bad:
-        what = 'lines are invalid; their objects have "error"'
+        which = 'lines are invalid; their objects have "error"'
         if not writer.says_errors:
-            what = "texts have no answer, because of errors"
-        raise data_error(writer.name, f"{n.bad} of {n.all} {what}")
-    return 1 if texts.select is not None and not n.selected else 0
+            which = f"texts have no {what}, because of errors"
+        raise data_error(writer.name, f"{n.bad} of {n.all} {which}")
+    return 0
 
 
 def _read_first(texts: "Texts", panel: "Panel", progress: "Any", keeps_text: bool) -> "Replay":
@@ -135,26 +152,42 @@ def _source_and_writer(texts, panel):
     end = b"\0" if texts.null else b"\n"
     selected = None if texts.select is None else panel.selects(texts.select)
     if texts.column is not None:
-        from ..texts.table import Table
-
-        table = Table(_reader(paths[0]), called(paths[0]))
+        table = _table_at(paths[0])
         items = _table_items(table, table.column(texts.column))
         return sources.groups(items), writers.Rows(panel, table, selected)
     by_name = bool(texts.folders)
-    if texts.jsonl:
-        source = _json_items(paths, "latin-1" if panel.first.as_mail else "utf-8")
-    elif texts.each:
-        source = sources.lines(paths[0], _open(paths[0]))
-    else:
-        source = sources.Files(
-            paths, panel.is_mail, texts.recursive, texts.mbox, texts.as_text, bool(selected)
-        )
+    source = plain_source(texts, panel.is_mail, panel.first.as_mail, bool(selected))
     if selected:
         return source, writers.Selected(panel, *selected, end, by_name)
     if texts.jsonl or texts.as_json:
         key = "id" if texts.jsonl else "name"
         return source, writers.Objects(panel, key, texts.as_json, by_name)
     return source, writers.Lines(panel, end, by_name)
+
+
+def plain_source(
+    texts: "Texts", is_mail: bool, as_mail: bool = False, keep: bool = False
+) -> "Iterable[list[Item]]":
+    """The texts, in lists of those that may go through a model together.
+
+    is_mail: files are messages. as_mail: the texts of JSON lines are, too, as Latin-1. keep: Items
+    of mboxes have `whole`.
+    """
+    paths = texts.paths or [STDIN]
+    if texts.column is not None:
+        table = _table_at(paths[0])
+        return sources.groups(_table_items(table, table.column(texts.column)))
+    if texts.jsonl:
+        return _json_items(paths, "latin-1" if as_mail else "utf-8")
+    if texts.each:
+        return sources.lines(paths[0], _open(paths[0]))
+    return sources.Files(paths, is_mail, texts.recursive, texts.mbox, texts.as_text, keep)
+
+
+def _table_at(path):
+    from ..texts.table import Table
+
+    return Table(_reader(path), called(path))
 
 
 def _open(path):
@@ -172,9 +205,9 @@ class _Counts:
 
 
 def run_source(
-    panel: "Panel | Replay",
+    panel: "Answering",
     source: "Iterable[list[Item]]",
-    writer: "Writer",
+    writer: "Output",
     say: "Callable[[str], None]",
     state: "State | None" = None,
     progress: "Callable[[int], None] | None" = None,
@@ -212,7 +245,7 @@ def run_source(
     return n
 
 
-def found_of(panel: "Panel | Replay", items: "Sequence[Item]") -> "Iterator[Found]":
+def found_of(panel: "Answering", items: "Sequence[Item]") -> "Iterator[Found]":
     """Yield what was found for each Item. Raises an Error that is not about a text."""
     answered = panel.ask_many([item.data for item in items if item.data is not None])
     for item in items:

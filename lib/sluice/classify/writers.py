@@ -25,30 +25,40 @@ if TYPE_CHECKING:
 ERROR, MISSING = "error", "-"  # in place of an answer
 
 
-class Writer:
-    """by_name: Items come in no fixed order, and a State knows them by their names. at_once: each
+class Output:
+    """What is printed on many texts, one after the other.
+
+    by_name: Items come in no fixed order, and a State knows them by their names. at_once: each
     is printed as soon as it is known. says_errors: the output says what is wrong with a text.
     name: what the message at the end calls the input.
     """
 
     at_once = says_errors = False
     name = "input"
+    by_name = False
 
-    def __init__(self, panel: "Panel", by_name: bool = False) -> None:
-        self.panel, self.by_name = panel, by_name
+    def __init__(self) -> None:
         self._out: list[bytes] = []
 
     def begin(self) -> None:
         """Write what stands before all texts."""
 
-    def put(self, item: Item, found: "Found") -> int:
-        """Write the verdict on a text. Returns 1 if the text was selected, else 0."""
+    def put(self, item: Item, found: "Any") -> int:
+        """Write what was found of a text. Returns 1 if the text was selected, else 0."""
         raise NotImplementedError
 
     def flush(self) -> None:
         if self._out:
             stream.write_all(1, b"".join(self._out))
             self._out.clear()
+
+
+class Writer(Output):
+    """An Output of verdicts. by_name: see there."""
+
+    def __init__(self, panel: "Panel", by_name: bool = False) -> None:
+        super().__init__()
+        self.panel, self.by_name = panel, by_name
 
 
 class Lines(Writer):

@@ -273,6 +273,56 @@ shift_option = option(
 )
 
 
+def many_texts_options(column: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the decorator for the texts of a command that reads many, without messages: -r,
+    --each, --csv, --jsonl and --text. column: what --csv does.
+    """
+    made = (
+        option(
+            "-r",
+            "--recursive",
+            is_flag=True,
+            group="Input",
+            help="Read folders below a folder, too.",
+        ),
+        option(
+            "--each",
+            type=click.Choice(["line"]),
+            metavar="line",
+            words=("line",),
+            group="Input",
+            help="Each line of the input is a text.",
+        ),
+        option(
+            "--csv",
+            "column",
+            metavar="COLUMN",
+            group="Input",
+            help=f"Read a CSV or TSV with a header; {column} of each row.",
+        ),
+        option(
+            "--jsonl",
+            is_flag=True,
+            group="Input",
+            help="Read JSON objects with id and text, one per line.",
+        ),
+        option(
+            "--text",
+            "as_text",
+            is_flag=True,
+            group="Input",
+            help="Each FILE is one text, even if it looks like a table, an mbox or binary.",
+        ),
+    )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(made):
+            function = one(function)
+        return function
+
+    return decorate
+
+
 def speculation_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: --draft and --no-lookup."""
     for decorate in (

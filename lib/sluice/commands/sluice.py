@@ -17,6 +17,8 @@ COMMANDS = {
         "decide": "answer typed questions about a state, as JSON",
         "generate": "generate text from a prompt",
         "chat": "chat with a model, at a terminal or through pipes",
+        "embed": "print the vector of each text",
+        "rerank": "order texts by how well they answer a query",
         "tokenize": "convert text to tokens, or tokens to text",
     },
     "Pipeline, after tokenize": {

@@ -120,6 +120,7 @@ class Architecture(Record):
                the order of their rows
     neighbours RoPE pairs are neighbours (2 i, 2 i + 1), and gguf-convert puts rows of queries and
                keys in that order. Otherwise the elements of a pair are half the rotated part apart
+    pooling    of a text's vector, unless the metadata name one: a name of embed.POOLINGS
     hugging_face   the checkpoints
     """
 
@@ -133,6 +134,7 @@ class Architecture(Record):
     varies: tuple[str, ...] = ()
     fused: Mapping[str, tuple[str, ...]] = {"attn_qkv": ("attn_q", "attn_k", "attn_v")}
     neighbours: bool = False
+    pooling: str = "mean"
 
     def shapes(self, h: Sizes) -> dict[str, tuple[int, ...]]:
         """Return full names of a block's tensors, below "blk.N." -> elements, in GGUF

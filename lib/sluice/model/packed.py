@@ -40,10 +40,14 @@ class Part:
 
 
 class Packed(Forward):
-    """One pass of a list of Parts. Buffers stay from pass to pass, as a Forward's do."""
+    """One pass of a list of Parts. Buffers stay from pass to pass, as a Forward's do.
 
-    def __init__(self, hparams: Any, cache: Cache) -> None:
+    all_rows: the hidden states of all tokens are needed, not only those of the parts' last ones.
+    """
+
+    def __init__(self, hparams: Any, cache: Cache, all_rows: bool = False) -> None:
         super().__init__(hparams, cache)
+        self._all_rows = all_rows
         self._parts: Sequence[Part] = ()
         self._is_last_block = False
         self._pending: tuple[Rows, Rows] | None = None
@@ -110,7 +114,7 @@ class Packed(Forward):
         """`rows`; after the keys and values of the last block that has some are made, those of the
         parts' last tokens alone.
         """
-        if layer < self.h.n_kv - 1:
+        if layer < self.h.n_kv - 1 or self._all_rows:
             return rows
         self._is_last_block = True
         n = len(self._parts)
@@ -199,6 +203,31 @@ def run(
     after its last token, valid until the next is asked for. The cache's own count of tokens stays;
     rows from the lowest position of a part on are undefined afterwards.
     """
+    for cut, x in _run(m, f, parts, chunk):
+        for i, part in enumerate(cut):
+            if part.key is not None:
+                yield part.key, f.part(x, i, 1)
+
+
+def run_all(
+    m: Model, f: Packed, parts: Sequence[Part], chunk: int = CHUNK
+) -> Iterator[tuple[Any, Rows, int]]:
+    """`run` with an `f` of all_rows, for the hidden states of all tokens.
+
+    Yields (key, x, n), in order: x, Rows [n, n_embd], valid until the next is asked for. A part
+    that takes several passes comes in as many pieces, of which the last has its key, the others
+    None.
+    """
+    for cut, x in _run(m, f, parts, chunk):
+        at = 0
+        for part in cut:
+            n = len(part.tokens)
+            yield part.key, Rows(x.p + at * x.n, x.n), n
+            at += n
+
+
+def _run(m, f, parts, chunk):
+    """Yield (Parts, their hidden states) of each pass."""
     if not parts:
         return
     n, chunk = sum(len(part.tokens) for part in parts), m.chunk_for(chunk)
@@ -206,10 +235,7 @@ def run(
     f.cache.reserve(max(part.pos + len(part.tokens) for part in parts))
     for cut in passes(parts, chunk):
         f.start_parts(cut, m.ropes)
-        x = m.layers(f)
-        for i, part in enumerate(cut):
-            if part.key is not None:
-                yield part.key, f.part(x, i, 1)
+        yield cut, m.layers(f)
 
 
 def passes(parts: Sequence[Part], chunk: int) -> Iterator[list[Part]]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+POOLING_RANK = 4  # value of ARCHITECTURE.pooling_type
+
+
 class Matrix:
     """Weights [n_out, n_in] in the file's map.
 
@@ -51,6 +54,7 @@ class Weights:
     token_embd      a Matrix
     output          a Matrix; the same as token_embd if tied
     output_norm     const float *
+    cls_output      rows for "yes" and "no" of a reranker, a Matrix; None elsewhere
     layers          [Layer]
     rope_divisors   f32 [n_rot / 2] or NULL
     further         those of Architecture.globals, None where a size is 0
@@ -69,6 +73,9 @@ class Weights:
             name: self._fetch_divisors(name, h.n_rot // 2, h.rope.max_divisor)
             for name in h.rope.tensors
         }
+        self.cls_output = (
+            self._fetch("cls.output.weight", (h.n_embd, 2)) if _ranks(file, h) else None
+        )
         self.rope_divisors = divisors.get(h.rope.divisors, ffi.NULL)
         for name in h.architecture.globals:
             setattr(self, name, None)
@@ -144,6 +151,14 @@ class Weights:
             return ffi.cast("const float *", p)
         n_in, n_out = shape
         return Matrix(name.split(".")[-2], t.type, p, n_in, n_out, self._fast)
+
+
+def _ranks(file, h):
+    """Whether a file is a reranker's, with rows of its own for yes and no."""
+    return (
+        "cls.output.weight" in file.tensors
+        and file.get(f"{h.arch}.pooling_type", "u32", 0) == POOLING_RANK
+    )
 
 
 def _attribute(name: str) -> str:

@@ -81,11 +81,11 @@ def _other(path, start, is_mail):
     None.
     """
     name = path.lower()
-    insist = "; --text classifies it as one text"
+    insist = "; --text reads it as one text"
     if name.endswith((".csv", ".tsv")):
-        return f"is a table: --csv COLUMN classifies its rows{insist}"
+        return f"is a table: --csv COLUMN reads its rows{insist}"
     if name.endswith((".jsonl", ".ndjson")):
-        return f"is JSON lines: --jsonl classifies its objects{insist}"
+        return f"is JSON lines: --jsonl reads its objects{insist}"
     for signature, what in SIGNATURES:
         if start.startswith(signature):
             return f"is {what}, not text{insist}"

@@ -33,6 +33,7 @@ ARCHITECTURE = llama.BASE._replace(
         "attn_q_norm": ("head_dim",),
         "attn_k_norm": ("head_dim",),
     },
+    pooling="last",
     hugging_face=HuggingFace(
         models={"qwen3": ("Qwen3ForCausalLM",)},
         defaults={"head_dim": 128},

@@ -1,0 +1,151 @@
+"""rerank: order texts by how well they answer a query."""
+
+import time
+
+from .. import cli
+from ..classify.plan import Texts
+import click
+
+
+@cli.command()
+@cli.argument("paths", nargs=-1, metavar="[FILE]...", callback=cli.not_with_file)
+@cli.model_option
+@cli.vocab_option
+@cli.option("-q", "--query", metavar="TEXT", required=True, group="Input", help="The query.")
+@cli.option(
+    "--instruct",
+    metavar="TEXT",
+    group="Input",
+    show_default="a web search",
+    help="What the search is for, in a sentence.",
+)
+@cli.text_option("Read FILE as standard input.")
+@cli.many_texts_options("rank COLUMN")
+@cli.option("--mail", is_flag=True, group="Input", help="The texts are messages (RFC 5322).")
+@cli.option(
+    "-n",
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    group="Output",
+    show_default="all",
+    help="Print only the N best.",
+)
+@cli.option(
+    "--json", "as_json", is_flag=True, group="Output", help="Print a JSON object for each text."
+)
+@cli.arithmetic_option
+@cli.threads_option
+@cli.huge_pages_option
+@cli.verbose_option
+def main(
+    paths: tuple[str, ...],
+    model: str,
+    vocab_file: str | None,
+    query: str,
+    instruct: str | None,
+    recursive: bool,
+    each: str | None,
+    column: str | None,
+    jsonl: bool,
+    as_text: bool,
+    mail: bool,
+    top: int | None,
+    as_json: bool,
+    arithmetic: str,
+    threads: int | None,
+    huge_pages: bool,
+    verbose: bool,
+) -> None:
+    """Order texts by how well they answer a query.
+
+    SYNOPSIS
+      rerank -m MODEL -q QUERY [OPTIONS] <lines
+      rerank -m MODEL -q QUERY [OPTIONS] FILE|FOLDER...
+      rerank -m MODEL -q QUERY --each line|--jsonl|--csv COLUMN [OPTIONS] [FILE]
+
+    DESCRIPTION
+      Read texts and print them, the best first: the probability that the text answers the query, a
+      tab, and the line, or the name of the file or row. Texts are the lines of stdin, unless FILEs
+      or an option say otherwise. Texts with equal probabilities stay in their order.
+
+      The model is asked of each text whether it meets the query, yes or no, in the form of
+      Qwen3-Reranker; the probability is that of yes among the two. A file with a template of its
+      own (tokenizer.chat_template.rerank) or rows of its own for yes and no (cls.output.weight) is
+      asked by these. Any chat model can be asked; one that was trained for it answers well. Query
+      and texts never become control tokens. Of a text at most 8192 tokens are read, less if the
+      model's context is shorter.
+
+      --json prints objects with score, name, and of a line text; --jsonl reads objects with id and
+      text, and prints score and id; last come those with id and error.
+
+      A probability has the same bits for a text alone or among others, and for any thread count,
+      instruction set and processor.
+
+    EXIT STATUS
+      0   every text was ranked, or is empty
+      64  usage error
+      65  invalid model or input; some texts have errors, the others were ranked
+      66  no such file
+      69  unsupported model or arithmetic
+      74  I/O error
+      75  out of memory or disk space; retry
+
+    EXAMPLES
+      rerank -m m.gguf -q 'where does it rain most?' <prompt.txt
+      rerank -m m.gguf -q 'how to install' -n 3 docs
+
+    SEE ALSO
+      embed, classify
+    """
+    began = time.monotonic()
+    for name, text in (("-q", query), ("--instruct", instruct)):
+        _check(name, text)
+    texts = Texts(
+        paths,
+        recursive,
+        False,
+        each or _lines_of(paths, jsonl, column),
+        column,
+        as_text,
+        jsonl=jsonl,
+    )
+    mail |= texts.are_messages()
+    from ..classify import many
+    from ..cli import progress
+    from ..model.model import Model
+    from ..rerank.ranking import Ranking
+    from ..rerank.reranker import Reranker
+    from ..texts.one_file import called
+
+    m = Model(model, threads, arithmetic, vocab_file, huge_pages)
+    reranker = Reranker(m, query, instruct, mail)
+    source = many.plain_source(texts, mail, mail)
+    ranking = Ranking("id" if jsonl else "name" if as_json else None)
+    if len(texts.paths) < 2:
+        ranking.name = called(*texts.paths or ["-"])
+    with progress.Texts(texts.count) as bar:
+        n = many.run_source(reranker, source, ranking, bar.say, progress=bar.advance)
+    ranking.print(top)
+    if reranker.n_cut:
+        cli.say(f"{reranker.n_cut} texts were longer than the context and lost their ends")
+    if verbose:
+        ms = 1e3 * (time.monotonic() - began)
+        cli.report(texts=n.all, tokens=reranker.n_tokens, ms=ms)
+    raise click.exceptions.Exit(many.outcome(n, ranking, cli.say, "rank"))
+
+
+def _lines_of(paths, jsonl, column):
+    """The form of stdin, of which one text alone would be no ranking."""
+    return None if paths or jsonl or column is not None else "line"
+
+
+def _check(name, text):
+    if text is None:
+        return
+    cli.refuse(not text.strip(), f"{name}: is empty")
+    cli.refuse(len(text) > 1 << 14, f"{name}: more than {1 << 14} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError(f"{name}: is not UTF-8") from None
