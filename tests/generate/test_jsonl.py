@@ -241,3 +241,9 @@ def test_options_of_one_text_are_refused(tiny, options):
     done = run("generate", "-m", tiny / "llama.gguf", "--jsonl", *options, input=b"")
     assert done.returncode == 64 and b"--jsonl: not with" in done.stderr
     assert not os.path.exists("o")
+
+
+def test_a_draft_model_is_refused(tiny):
+    model = tiny / "llama.gguf"
+    done = run("generate", "-m", model, "--jsonl", "--draft", model, input=b"")
+    assert done.returncode == 64 and b"--jsonl and --draft exclude each other" in done.stderr

@@ -1,11 +1,10 @@
 """generate: generate text from a prompt, in one process."""
 
-import functools
 import os
 import time
 from typing import Any
 
-from .. import cli, faults, stream
+from .. import cli, stream
 from .. import jsonl as json_lines
 from ..grammar import matcher, sources
 from ..system import files
@@ -20,10 +19,6 @@ from ..kvcache.scratch import Scratch
 from ..limits import MAX_CAPACITY
 from ..cli import sampling
 import click
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..chat import tools
 
 
 @cli.command()
@@ -239,6 +234,8 @@ def main(
         raise click.UsageError(
             "--jsonl: not with PROMPT, --messages, -s, -o, --echo, --continue or --shift"
         )
+    if jsonl and draft_path:
+        raise click.UsageError("--jsonl and --draft exclude each other: texts share their passes")
     if (goes_on or shift) and not is_chat:
         raise click.UsageError("--continue and --shift need a conversation (see --messages)")
     if goes_on and (prompt or not path):
@@ -258,7 +255,9 @@ def main(
     if jsonl:
         ready = Model(model, threads, arithmetic, vocab_file, huge_pages)
         kept = prompt_cache.PromptCache(cache_dir, cache_bytes, cli.say) if cache_dir else None
-        return answer_lines(
+        from ..cli import request_lines
+
+        return request_lines.answer(
             *(ready, grammar, capacity, kv or "f16", kept, n_parallel, is_chat, special, system),
             *(template_path, variables, verbose, its_tools, choice, note),
         )
@@ -274,8 +273,6 @@ def main(
         )
         its_template = template.of(m.file, words, template_path, variables)
         its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
-        its_calling = its_template.with_tools(its_tools, choice, note)
-        grammar = its_calling.grammar if its_calling else grammar
         its_calling = its_template.with_tools(its_tools, choice, note)
         grammar = its_calling.grammar if its_calling else grammar
         if goes_on:
@@ -419,69 +416,3 @@ def text_of(prompt: tuple[str, ...], is_chat: bool) -> bytes:
         data = stream.read_text(0)
         data = data.removesuffix(b"\n") if is_chat else data
     return b" ".join(data if word == "-" else os.fsencode(word) for word in prompt or ["-"])
-
-
-def answer_lines(
-    m: Model,
-    grammar: matcher.Grammar | None,
-    capacity: int | None,
-    kv: str,
-    kept: prompt_cache.PromptCache | None,
-    n_parallel: int,
-    is_chat: bool,
-    special: bool,
-    system: str | None,
-    template_path: str | None,
-    variables: dict[str, Any],
-    verbose: bool,
-    its_tools: "list[tools.Tool]",
-    choice: str,
-    note: Any,
-) -> None:
-    """Answer the requests of --jsonl on stdin. Raises DataError at the end if some were wrong, and
-    Exit(1) if a text was cut before its grammar was complete.
-    """
-    from ..cli.keys import Keys
-    from ..generate import batch, requests
-
-    began, words = time.monotonic(), vocabulary.Vocab(m.file)
-    keys = Keys(click.get_current_context(), ("max_tokens", "stops", "complete"))
-
-    @functools.cache
-    def its_template() -> template.Template:
-        found = template.of(m.file, words, template_path, variables)
-        found.renderings = renderings.Renderings(kept.directory if kept else None)
-        return found
-
-    texts = batch.Batch(m, words, n_parallel, capacity, kv, kept)
-    arriving = requests.Arriving(
-        0,
-        requests.Requests(
-            *(m, words, keys.defaults(), keys.convert, its_template),
-            *(texts.limit, grammar, is_chat, special, system),
-            *(its_tools, choice, note),
-        ),
-        functools.partial(stream.write_all, 1),
-        4 * n_parallel,
-    )
-    n_tokens = n_forced = 0
-    for text in batch.run(texts, arriving, 2 * n_parallel):
-        n_tokens += text.n_tokens
-        n_forced += text.n_forced
-        arriving.ended(text)
-    m.file.check_unchanged()
-    if verbose:
-        cli.report(
-            requests=arriving.n,
-            tokens=n_tokens,
-            forced=n_forced,
-            reused=texts.n_reused,
-            ms=1e3 * (time.monotonic() - began),
-        )
-    if arriving.n_bad:
-        raise faults.data_error(
-            "standard input",
-            f'{arriving.n_bad} of {arriving.n} requests have no text; their objects have "error"',
-        )
-    if arriving.n_cut:
-        raise click.exceptions.Exit(1)
