@@ -268,10 +268,10 @@ def test_pooling_comes_from_the_file_then_from_the_family(tmp_path):
 def test_a_file_that_does_not_say_gets_the_end_token_where_the_last_is_pooled(tmp_path):
     """Early files of Qwen3-Embedding lack the key; its end is <|endoftext|>, not the EOS of chat."""
     path, key = tmp_path / "m.gguf", "tokenizer.ggml.add_eos_token"
-    small = dict(arch="qwen3", n_layer=1, n_embd=32, n_ff=32)
+    small = dict(n_layer=1, n_embd=32, n_ff=32)
 
-    def last_token(pooling, chatml, **kwargs):
-        embed_models.write(path, chatml=chatml, **kwargs, **small)
+    def last_token(pooling, chatml, arch="qwen3", **kwargs):
+        embed_models.write(path, chatml=chatml, arch=arch, **kwargs, **small)
         e = Embedder(Model(str(path)), Prompt(), pooling)
         tokens, _ = e._tokenized(b"a")
         return e._vocab.bytes_of(tokens[-1], special=True).strip()
@@ -280,6 +280,7 @@ def test_a_file_that_does_not_say_gets_the_end_token_where_the_last_is_pooled(tm
     assert last_token("last", False, without=[key]) == b"</s>"
     assert last_token("mean", True, without=[key]) == b"a"
     assert last_token("last", True) == b"a"  # the file says no
+    assert last_token("last", True, "llama", without=[key]) == b"a"  # as llama.cpp has it
     assert last_token("mean", True, more={key: ("bool", True)}) == b"</s>"
 
 

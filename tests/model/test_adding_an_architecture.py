@@ -157,6 +157,7 @@ def test_architecture_name_cannot_import_other_modules(tmp_path, name):
         (dict(tensors={"attn_norm": ("n_emb",)}), "tensors: attn_norm"),
         (dict(tensors={"attn_q.bias": ("n_q",)}), "attn_q.bias does not fit attn_q"),
         (dict(fused={"attn_qkv": ("attn_q", "x")}), "fused: attn_qkv"),
+        (dict(pooling="max"), "pooling: max"),
     ],
 )
 def test_contradictory_architecture_record_is_refused(change, what):

@@ -169,8 +169,8 @@ def main(
       and text are tokenized as one.
 
       A text is tokenized as the model's metadata say. If they do not say whether it ends with the
-      EOS token, it does with pooling last: the state after it is the vector. Of a text of more than
-      256 KiB the first 128 KiB are used.
+      EOS token, it does for qwen3 with pooling last: the state after it is the vector. Of a text of
+      more than 256 KiB the first 128 KiB are used.
 
       A vector has the same bits alone or among others, for any -b, thread count, instruction set
       and processor.

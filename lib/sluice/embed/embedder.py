@@ -14,11 +14,11 @@ from ..kernels import ffi, lib
 from ..kvcache import capacity
 from ..kvcache.scratch import Scratch
 from ..model import packed
+from ..model.architecture import POOLINGS
 from ..model.packed import Part
 from ..model.weights import POOLING_RANK
 from ..texts import inputs
 from ..tokenizer.vocabulary import Vocab
-from .prompt import POOLINGS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ KV_TYPE = "f32"  # nothing is generated from this cache, so it is small: no roun
 LAST, MEAN, CLS = POOLINGS
 # values of the key ARCHITECTURE.pooling_type
 KEY, OF_KEY = "pooling_type", {1: MEAN, 2: CLS, 3: LAST}
-END = "<|endoftext|>"  # what ends a text for models that pool the last token and do not say
+END = "<|endoftext|>"  # ends a text for families that pool the last token, where a file is silent
 
 
 class Vector:
@@ -94,7 +94,7 @@ class Embedder:
         vocab, file = self._vocab, self._model.file
         if vocab.add_eos or "tokenizer.ggml.add_eos_token" in file.metadata:
             return vocab.eos if vocab.add_eos else None
-        if self.pooling != LAST:
+        if (self.pooling, self._model.hparams.architecture.pooling) != (LAST, LAST):
             return None
         end = vocab.control_token(END)
         return vocab.eos if end is None else end

@@ -11,12 +11,12 @@ import os
 
 from .. import stream
 from ..faults import NO_INPUT, Error, data_error, printable
+from ..model.architecture import POOLINGS
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUNDLED = os.path.join(HERE, "configs", "embed")
 NAMES = ("search", "similarity")
 KEYS = ("before", "after", "pooling")
-POOLINGS = ("last", "mean", "cls")
 MAX_BYTES = 64 << 10
 
 

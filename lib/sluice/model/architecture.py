@@ -51,6 +51,7 @@ SIZES: dict[str, Callable[[Sizes], int]] = {
     "n_ple_all": lambda h: getattr(h, "n_ple", 0) * getattr(h, "n_layer", 0),
     "one": lambda h: 1,
 }
+POOLINGS = "last", "mean", "cls"  # which hidden states make a text's vector (embed/embedder.py)
 ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
 
 
@@ -120,7 +121,7 @@ class Architecture(Record):
                the order of their rows
     neighbours RoPE pairs are neighbours (2 i, 2 i + 1), and gguf-convert puts rows of queries and
                keys in that order. Otherwise the elements of a pair are half the rotated part apart
-    pooling    of a text's vector, unless the metadata name one: a name of embed.POOLINGS
+    pooling    of a text's vector, unless the metadata name one: a name of POOLINGS
     hugging_face   the checkpoints
     """
 
@@ -200,4 +201,5 @@ def check(record: Architecture) -> None:
         not record.neighbours or not {"attn_q.bias", "attn_k.bias", "attn_qkv"} & names.keys(),
         "neighbours: gguf-convert permutes neither biases nor fused matrices",
     )
+    must(record.pooling in POOLINGS, f"pooling: {record.pooling}")
     must(set(record.hugging_face.ropes) <= set(ROPES), f"ropes: {record.hugging_face.ropes}")
