@@ -19,6 +19,7 @@ from sluice.grammar import matcher, show, sources
 # Keywords ------------------------------------------------------------------------
 
 KEYWORDS = [  # schema, texts that it allows, texts that it does not
+    ({"type": "integer", "enum": [1, 2.0]}, ["1", "2"], ["1.0", "2.0"]),
     ({"type": "integer"}, ["0", "-7", "120"], ["01", "1.5", "-", "+1", "1e3", " 1", "1 "]),
     ({"type": "number"}, ["0", "-7.25", "1e9", "1.5E-3"], [".5", "1.", "1e", "NaN"]),
     ({"type": ["string", "null"]}, ['""', "null", r'"\u00e9\n\ud83d\ude00"'], ["1", r'"\ud800"']),
@@ -112,8 +113,8 @@ KEYWORDS = [  # schema, texts that it allows, texts that it does not
     ),
     (
         {"type": "string", "format": "date"},
-        ['"2024-02-29"', '"1999-12-31"'],
-        ['"2023-02-29"', '"1999-13-01"'],
+        ['"2024-02-29"', '"1999-12-31"', '"0001-01-01"', '"0400-02-29"', '"2000-02-29"'],
+        ['"2023-02-29"', '"1999-13-01"', '"0000-01-01"', '"0000-02-29"', '"1900-02-29"'],
     ),
     (
         {"type": "string", "format": "time"},

@@ -90,12 +90,12 @@ def _multiples(number):
     return regular.intersection(dfa, regular.of_tree((ALT, (ends, text_tree("-0")))))
 
 
-def texts(value: "Any") -> "list[str]":
-    """Return the usual texts of a number: shortest first."""
+def texts(value: "Any", whole: bool = False) -> "list[str]":
+    """Return the usual texts of a number: shortest first. whole: without a fraction."""
     from .values import number_text
 
     first = number_text(value)
-    if is_whole(value) and "e" not in first:
+    if is_whole(value) and not whole and "e" not in first:
         return [first, first + ".0"]
     return [first]
 
