@@ -54,11 +54,11 @@ class Document:
         self._resources: dict[str, Any] = {"": self.root}
         self._anchors: dict[tuple[str, str], Any] = {}
         self._has_ids = b'"$id"' in source or b'"id"' in source or b"nchor" in source
-        self._walk()
+        self._walk(self.root, "")
 
-    def _walk(self):
-        """Note the parent, the base URI and the names of each schema."""
-        todo = [(self.root, "")]
+    def _walk(self, top, base):
+        """Note the parent, the base URI and the names of each schema in `top`."""
+        todo = [(top, base)]
         parent = self._parent
         while todo:
             node, base = todo.pop()
@@ -156,7 +156,9 @@ class Document:
         if isinstance(found, bool):
             return found
         if id(found) not in self._parent and found is not self.root:
-            self._parent[id(found)] = (self.root, fragment.lstrip("/"))
+            # a place that no keyword leads to, such as #/components/schemas/Pet
+            self._walk(found, url)
+            self._parent[id(found)] = (resource, fragment.lstrip("/"))
             self._base.setdefault(id(found), url)
         return found
 
