@@ -184,7 +184,13 @@ def read(source: bytes, name: str) -> "Any":
         raise data_error(name, f"schema of more than {MAX_VALUES} values")
     try:
         text = source.decode("utf-8-sig")
-        return json.loads(text, parse_float=_decimal, parse_int=_whole, parse_constant=_refuse)
+        return json.loads(
+            text,
+            parse_float=_decimal,
+            parse_int=_whole,
+            parse_constant=_refuse,
+            object_pairs_hook=_unique,
+        )
     except UnicodeDecodeError as e:
         raise data_error(name, f"not UTF-8 at byte {e.start}") from None
     except ValueError as e:
@@ -220,6 +226,15 @@ def _whole(digits):
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number of more than {MAX_DIGITS} digits")
     return int(digits)
+
+
+def _unique(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = set()
+        twice = next(k for k, _ in pairs if k in names or names.add(k))
+        raise ValueError(f"{printable(twice, 60)} appears twice in an object")
+    return found
 
 
 def _refuse(word):
