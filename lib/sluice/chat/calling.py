@@ -36,8 +36,8 @@ N_ID = 9
 class Calling:
     """The calls that an answer may have.
 
-    form: of the template. its_tools: the tools. choice: "auto", "required", "none", or the name of
-    the tool that must be called.
+    form: of the template, with the name `name`. its_tools: the tools. choice: "auto", "required",
+    "none", or the name of the tool that must be called.
 
     grammar: the Grammar of an answer. note: as of grammar.schema.compiler.compile.
 
@@ -48,6 +48,7 @@ class Calling:
     def __init__(
         self,
         form: "Form",
+        name: str,
         its_tools: "list[tools.Tool]",
         choice: str,
         vocab: "Vocab",

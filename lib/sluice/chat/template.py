@@ -147,7 +147,7 @@ class Template:
             return None
         from .calling import Calling
 
-        return Calling(self.form, its_tools, choice, self._vocab, note)
+        return Calling(self.form, self.name, its_tools, choice, self._vocab, note)
 
     def _rendered_any(self, variables):
         """Render the template once for each of `variables`; None for each text that it refuses."""

@@ -29,8 +29,9 @@ MINUS = (REP, (SET, ((45, 45),)), 0, 1)
 POINT = (SET, ((46, 46),))
 NATURAL = (ALT, ((SET, ((48, 48),)), (SEQ, (LEADING, (REP, DIGIT, 0, None)))))
 WHOLE = (SEQ, (MINUS, NATURAL))
+BELOW_300 = (ALT, ((REP, DIGIT, 1, 2), (SEQ, ((SET, ((49, 50),)), DIGIT, DIGIT))))
 EXPONENT = (SEQ, ((SET, ((69, 69), (101, 101))), (REP, (SET, ((43, 43), (45, 45))), 0, 1),
-                  (ALT, ((REP, DIGIT, 1, 2), (SEQ, ((SET, ((49, 50),)), DIGIT, DIGIT))))))  # fmt: skip
+                  BELOW_300))  # fmt: skip
 FRACTION = (SEQ, (POINT, (REP, DIGIT, 1, None)))
 NUMBER = (SEQ, (WHOLE, (REP, FRACTION, 0, 1), (REP, EXPONENT, 0, 1)))
 PLAIN = (SEQ, (WHOLE, (REP, (SEQ, (POINT, (REP, DIGIT, 1, DIGITS))), 0, 1)))
