@@ -5,10 +5,11 @@
  * found as shortest paths are: nodes become final in the order of their need, and each then lowers
  * those of the nodes that lead to it (Knuth 1977, "A Generalization of Dijkstra's Algorithm", IPL
  * 6(1)). The text follows nodes that became final earlier, so it always gets nearer to the end. Of
- * several it takes the lowest byte, or the first alternative.
+ * several it takes the lowest byte from the blank on, or the first alternative.
  *
  * A backslash counts as ESCAPE bytes: a text without escapes, if there is one, is easier to read,
- * and a name with a newline would escape from patterns that do not mean it.
+ * and a name with a newline would escape from patterns that do not mean it. So does a control
+ * character, which shells drop and terminals obey; a tab or an end of line counts as two bytes.
  *
  * It begins at the configuration whose need, with those of its stack, is the least; of equal ones
  * at the one with the lowest byte, then at the first. So the text is the same on every machine. */
@@ -116,7 +117,25 @@ static void link_back(struct need *x, const grammar *g, int32_t node, int pass)
     }
 }
 
-static int64_t cost_of(grammar_arc arc) { return arc.lo == '\\' ? ESCAPE : 1; }
+/* What a byte of a text counts. */
+static int64_t cost_of_byte(int byte)
+{
+    if (byte == '\t' || byte == '\n' || byte == '\r')
+        return 2;
+    return byte == '\\' || byte < ' ' || byte == 127 ? ESCAPE : 1;
+}
+
+/* The byte of an arc that counts least; of several, the lowest. */
+static int byte_of(grammar_arc arc)
+{
+    int best = arc.lo;
+    for (int byte = arc.lo; byte <= arc.hi && cost_of_byte(best) > 1; byte++)
+        if (cost_of_byte(byte) < cost_of_byte(best))
+            best = byte;
+    return best;
+}
+
+static int64_t cost_of(grammar_arc arc) { return cost_of_byte(byte_of(arc)); }
 
 /* The need of `node` by way of `next`, which has just become final. */
 static int64_t by_way_of(const struct need *x, const grammar *g, int32_t node, int32_t next)
@@ -246,7 +265,7 @@ static int32_t follow(int32_t *out, int32_t max, struct way *w, const struct nee
         switch (n.op) {
         case GRAMMAR_BYTES:
             arc = g->arc[next_of(x, g, node)];
-            out[n_out++] = arc.lo;
+            out[n_out++] = byte_of(arc);
             node = arc.next;
             break;
         case GRAMMAR_SPLIT: node = g->target[next_of(x, g, node)]; break;

@@ -309,6 +309,10 @@ BAD_TOOLS = {
     '[{"type": ' + "[" * 100_000: (65, "nested too deeply"),
     " " * ((1 << 20) + 1): (65, "more than"),
     json.dumps(tool(parameters={"type": "string"})): (65, "f: parameters: the schema allows no"),
+    json.dumps(tool(parameters={"type": "object", "properties": {"x" * 300_000: {}}})): (
+        65,
+        "more than 200000 nodes",
+    ),
     json.dumps(tool(parameters={"type": "nothing"})): (65, "f: parameters: #/type"),
     json.dumps(tool(parameters={"$ref": "http://x/y"})): (69, "f: parameters: #/$ref"),
     json.dumps(

@@ -19,8 +19,13 @@ from sluice.grammar import matcher, show, sources
 # Keywords ------------------------------------------------------------------------
 
 KEYWORDS = [  # schema, texts that it allows, texts that it does not
+    ({"type": "integer", "enum": [1, 2.0]}, ["1", "2"], ["1.0", "2.0"]),
     ({"type": "integer"}, ["0", "-7", "120"], ["01", "1.5", "-", "+1", "1e3", " 1", "1 "]),
-    ({"type": "number"}, ["0", "-7.25", "1e9", "1.5E-3"], [".5", "1.", "1e", "NaN"]),
+    (
+        {"type": "number"},
+        ["0", "-7.25", "1e9", "1.5E-3", "1e+100", "-2e-299"],
+        [".5", "1.", "1e", "NaN", "1e300", "1e0009"],
+    ),
     ({"type": ["string", "null"]}, ['""', "null", r'"\u00e9\n\ud83d\ude00"'], ["1", r'"\ud800"']),
     ({"type": "string"}, ['"é"', r'"\/"', '"\x7f"'], ['"\n"', r'"\x"', '"a']),
     (
@@ -112,8 +117,8 @@ KEYWORDS = [  # schema, texts that it allows, texts that it does not
     ),
     (
         {"type": "string", "format": "date"},
-        ['"2024-02-29"', '"1999-12-31"'],
-        ['"2023-02-29"', '"1999-13-01"'],
+        ['"2024-02-29"', '"1999-12-31"', '"0001-01-01"', '"0400-02-29"', '"2000-02-29"'],
+        ['"2023-02-29"', '"1999-13-01"', '"0000-01-01"', '"0000-02-29"', '"1900-02-29"'],
     ),
     (
         {"type": "string", "format": "time"},
@@ -202,6 +207,19 @@ REFUSED = [  # schema, exit code, place, part of the message
         65,
         "#/properties/a~1b~0/type",
         "not a type",
+    ),
+    (
+        {"type": "number", "exclusiveMinimum": 0, "maximum": 1e-300},
+        69,
+        "#/exclusiveMinimum",
+        "more than 60 digits after the point",
+    ),
+    ({"maximum": -1e31}, 69, "#/maximum", "beyond 1e+30"),
+    (
+        {"$ref": "#/components/Pet", "components": {"Pet": {"allOf": [{"format": "int32"}]}}},
+        69,
+        "#/components/Pet/allOf/0/format",
+        "not supported",
     ),
     ({"pattern": "("}, 65, "#/pattern", "never closed"),
     ({"minimum": "3"}, 65, "#/minimum", "not a number"),
@@ -377,6 +395,7 @@ HOSTILE = {
     "a large exponent": '{"minimum": 1e99999999}',
     "not UTF-8": b'{"const": "\xff"}',
     "a lone surrogate": r'{"const": "\ud800"}',
+    "a name twice": '{"properties": {"a": {"type": "null", "type": "string"}}}',
     "keys of ours": '{"whole": 1, "excluded": 2, "multiple": 3}',
 }
 

@@ -54,7 +54,7 @@ class Calling:
         vocab: "Vocab",
         note: "Callable[[str], object] | None" = None,
     ) -> None:
-        self.form, self.tools, self.vocab, self._name = form, its_tools, vocab, name
+        self.form, self.tools, self.vocab = form, its_tools, vocab
         lead = form.before.lstrip()
         parts = self._parts(lead)
         self.token = parts[0] if parts and isinstance(parts[0], int) else None
@@ -73,7 +73,8 @@ class Calling:
     # the grammar
 
     def _syntax(self, choice, note):
-        builder = Builder(self._name)
+        first = self.tools[0]
+        builder = Builder(first.place.removesuffix(f": {first.name}"))  # the file of tools
         root = builder.fresh("root")
         named = [t for t in self.tools if choice in ("auto", "required", t.name)]
         rules = [(t, compiler.compile_object(builder, t.schema, _place(t), note)) for t in named]

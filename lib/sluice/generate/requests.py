@@ -134,10 +134,10 @@ class Requests:
             raise ValueError("complete: not with stop, which may end a text anywhere")
         if not all(stops):
             raise ValueError("stop: the text is empty")
-        try:
-            found_stops = [os.fsencode(stop) for stop in stops]
-        except UnicodeEncodeError:
-            raise ValueError("stop: has half of a surrogate pair") from None
+        # the command's may be any bytes
+        found_stops = [
+            _encoded("stop", stop) if "stops" in found else os.fsencode(stop) for stop in stops
+        ]
         seed, bias, words = (settings.pop(name) for name in ("seed", "bias", "bias_word"))
         sees_prompt, n_vocab = settings.pop("penalize_prompt"), self._model.hparams.n_vocab
         sampler = from_options(settings, n_vocab, seed, bias, words, self._vocab)
@@ -200,7 +200,7 @@ class Requests:
                 value = json.dumps(value)
             if not isinstance(value, str):
                 raise ValueError(f"{key}: is not a text" + " or an object" * (key == "json_schema"))
-            return _grammar(key, value)
+            return _grammar(key, _encoded(key, value))
         return self._rules
 
     def _conversation(self, template, prompt, system, said, goes_on):
@@ -300,13 +300,19 @@ class Arriving:
 
 
 @functools.lru_cache(maxsize=16)  # many requests want the same form, whose masks are kept with it
-def _grammar(key, text):
-    source = text.encode()
+def _grammar(key, source):
     if key == "grammar":
         return Grammar(source, key)
     if key == "regex":
         return Grammar(sources.of_regex(source.decode(), key), key)
     return Grammar(sources.of_schema(source, key, fixed=True), key)
+
+
+def _encoded(key, text):
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{key}: has half of a surrogate pair") from None
 
 
 def _id(id):

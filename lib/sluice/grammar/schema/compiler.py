@@ -120,19 +120,19 @@ class Compiler:
         """Return the nodes of the alternatives of a Conjunct."""
         if c.values is not None:
             values = [v for v in c.values if holds_all(self.logic, c.literals, v)]
-            return [node for v in values for node in self._constant(v, depth)]
+            return [node for v in values for node in self._constant(v, depth, bool(c.whole))]
         return [node for kind in TYPES if kind in c.types for node in MAKERS[kind](self, c, depth)]
 
     # constants
 
-    def _constant(self, value, depth):
-        """Return the alternative nodes of one value."""
+    def _constant(self, value, depth, is_whole=False):
+        """Return the alternative nodes of one value. is_whole: a number is an integer."""
         b = self.builder
         kind = type_of(value)
         if kind == "string":
             return [b.sequence([b.text(b'"'), *self.string_text(value), b.text(b'"')])]
         if kind == "number":
-            return [b.text(text.encode()) for text in numbers.texts(value)]
+            return [b.text(text.encode()) for text in numbers.texts(value, is_whole)]
         if kind in ("null", "boolean"):
             return [b.text({None: b"null", True: b"true", False: b"false"}[value])]
         if not value:

@@ -54,11 +54,11 @@ class Document:
         self._resources: dict[str, Any] = {"": self.root}
         self._anchors: dict[tuple[str, str], Any] = {}
         self._has_ids = b'"$id"' in source or b'"id"' in source or b"nchor" in source
-        self._walk()
+        self._walk(self.root, "")
 
-    def _walk(self):
-        """Note the parent, the base URI and the names of each schema."""
-        todo = [(self.root, "")]
+    def _walk(self, top, base):
+        """Note the parent, the base URI and the names of each schema in `top`."""
+        todo = [(top, base)]
         parent = self._parent
         while todo:
             node, base = todo.pop()
@@ -156,7 +156,9 @@ class Document:
         if isinstance(found, bool):
             return found
         if id(found) not in self._parent and found is not self.root:
-            self._parent[id(found)] = (self.root, fragment.lstrip("/"))
+            # a place that no keyword leads to, such as #/components/schemas/Pet
+            self._walk(found, url)
+            self._parent[id(found)] = (resource, fragment.lstrip("/"))
             self._base.setdefault(id(found), url)
         return found
 
@@ -182,7 +184,13 @@ def read(source: bytes, name: str) -> "Any":
         raise data_error(name, f"schema of more than {MAX_VALUES} values")
     try:
         text = source.decode("utf-8-sig")
-        return json.loads(text, parse_float=_decimal, parse_int=_whole, parse_constant=_refuse)
+        return json.loads(
+            text,
+            parse_float=_decimal,
+            parse_int=_whole,
+            parse_constant=_refuse,
+            object_pairs_hook=_unique,
+        )
     except UnicodeDecodeError as e:
         raise data_error(name, f"not UTF-8 at byte {e.start}") from None
     except ValueError as e:
@@ -218,6 +226,15 @@ def _whole(digits):
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number of more than {MAX_DIGITS} digits")
     return int(digits)
+
+
+def _unique(pairs):
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = set()
+        twice = next(k for k, _ in pairs if k in names or names.add(k))
+        raise ValueError(f"{printable(twice, 60)} appears twice in an object")
+    return found
 
 
 def _refuse(word):

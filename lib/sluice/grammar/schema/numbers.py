@@ -1,7 +1,8 @@
 """Numbers: bounds by digits, whole numbers, multiples, as one regular language of JSON texts.
 
 Bounds are exact. A number with a bound has no exponent, and few enough digits after the point that
-another reader, who rounds to an f64, finds the same order.
+another reader, who rounds to an f64, finds the same order. An exponent is below 300: some readers
+refuse a number that no f64 holds, and others take it for infinity.
 """
 
 import math
@@ -20,14 +21,17 @@ if TYPE_CHECKING:
 
 DIGITS = 15  # that an f64 keeps
 LARGEST = 10**30  # bounds beyond it are drawn in
+MAX_PLACES = 60  # digits of a bound after the point
+BOUNDS = "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"
 DIGIT = (SET, ((48, 57),))
 LEADING = (SET, ((49, 57),))
 MINUS = (REP, (SET, ((45, 45),)), 0, 1)
 POINT = (SET, ((46, 46),))
 NATURAL = (ALT, ((SET, ((48, 48),)), (SEQ, (LEADING, (REP, DIGIT, 0, None)))))
 WHOLE = (SEQ, (MINUS, NATURAL))
+BELOW_300 = (ALT, ((REP, DIGIT, 1, 2), (SEQ, ((SET, ((49, 50),)), DIGIT, DIGIT))))
 EXPONENT = (SEQ, ((SET, ((69, 69), (101, 101))), (REP, (SET, ((43, 43), (45, 45))), 0, 1),
-                  (REP, DIGIT, 1, None)))  # fmt: skip
+                  BELOW_300))  # fmt: skip
 FRACTION = (SEQ, (POINT, (REP, DIGIT, 1, None)))
 NUMBER = (SEQ, (WHOLE, (REP, FRACTION, 0, 1), (REP, EXPONENT, 0, 1)))
 PLAIN = (SEQ, (WHOLE, (REP, (SEQ, (POINT, (REP, DIGIT, 1, DIGITS))), 0, 1)))
@@ -46,11 +50,12 @@ def language(logic: "Logic", c: "Conjunct") -> Language:
     if low is None and high is None:
         tree = WHOLE if whole else NOT_WHOLE if whole is False else PLAIN if excluded else NUMBER
     else:
+        if max(_places(low), _places(high)) > MAX_PLACES:
+            problem = f"bounds of more than {MAX_PLACES} digits after the point"
+            raise _refusal(logic, c, f"{problem} are not supported")
         tree = _bounded(c, bool(whole))
         if tree is None:
-            raise logic.document.unsupported(
-                c.where["bound"], "minimum", f"numbers beyond {LARGEST:.0e} are not supported"
-            )
+            raise _refusal(logic, c, f"numbers beyond {LARGEST:.0e} are not supported")
     if tree == NOTHING:
         return Language(dfa=regular.Dfa([[]], [False]))
     bounded = low is not None or high is not None
@@ -79,6 +84,18 @@ def language(logic: "Logic", c: "Conjunct") -> Language:
         return Language(tree)
 
 
+def _places(bound):
+    """Return how many digits a bound has after the point, without zeros at the end."""
+    return 0 if bound is None else max(0, -Decimal(bound).normalize().as_tuple().exponent)
+
+
+def _refusal(logic, c, problem):
+    """Return the error of the bound that was met last."""
+    node = c.where["bound"]
+    keyword = next((k for k in BOUNDS if k in node), "minimum")
+    return logic.document.unsupported(node, keyword, problem)
+
+
 def _multiples(number):
     """Return the automaton of the multiples of `number`; its zeros at the end are counted apart."""
     n = len(str(number)) - len(str(number).rstrip("0"))
@@ -90,12 +107,12 @@ def _multiples(number):
     return regular.intersection(dfa, regular.of_tree((ALT, (ends, text_tree("-0")))))
 
 
-def texts(value: "Any") -> "list[str]":
-    """Return the usual texts of a number: shortest first."""
+def texts(value: "Any", whole: bool = False) -> "list[str]":
+    """Return the usual texts of a number: shortest first. whole: without a fraction."""
     from .values import number_text
 
     first = number_text(value)
-    if is_whole(value) and "e" not in first:
+    if is_whole(value) and not whole and "e" not in first:
         return [first, first + ".0"]
     return [first]
 
