@@ -90,8 +90,9 @@ int32_t grammar_allowed(uint64_t *allowed, int32_t *last, grammar *g, trie *t);
 int32_t grammar_forced(uint8_t *text, uint8_t *open, int32_t *last, int32_t max, grammar *g,
                        trie *t);
 /* The shortest text that completes the sentence, if possible without a backslash or a control
- * character; the same on every machine: out [n], a byte each, or 256 + the number of a token terminal. Returns n; GRAMMAR_DEEP
- * if it is not below `max`, GRAMMAR_REFUSED if no text completes it. */
+ * character; the same on every machine: out [n], a byte each, or 256 + the number of a token
+ * terminal. Returns n; GRAMMAR_DEEP if it is not below `max`, GRAMMAR_REFUSED if no text completes
+ * it. */
 int32_t grammar_shortest(int32_t *out, int32_t max, grammar *g);
 /* out [n] = the allowed tokens, ascending. Returns n, or -1 if there are more than `max`. */
 int32_t tokens_of_mask(int32_t *out, int32_t max, const uint64_t *allowed, int32_t n_vocab);

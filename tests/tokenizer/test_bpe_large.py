@@ -77,7 +77,7 @@ def test_grammar_filter_with_a_byte_level_vocabulary(tmp_path):
             [i for i, _ in struct.iter_unpack("<if", result.stdout[at + 16 : at + 16 + n_bytes])]
         )
         at += 16 + n_bytes
-    assert kept == [[121, 256, chosen], [32, 258, 259]]
+    assert kept == [[chosen], [32, 258, 259]]  # "yes" is forced: its own token alone
 
 
 def test_tokenize_and_back(datafile):
