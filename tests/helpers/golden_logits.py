@@ -42,6 +42,8 @@ from transformers import (
     GraniteForCausalLM,
     GraniteMoeHybridConfig,
     GraniteMoeHybridForCausalLM,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Ministral3Config,
@@ -96,6 +98,19 @@ BLOCK_NAMES = {
         "layer_output_scale": "layer_scalar",
     },
 }
+BLOCK_NAMES["lfm2"] = {
+    "attn_norm": "operator_norm",
+    "ffn_norm": "ffn_norm",
+    "attn_q_norm": "self_attn.q_layernorm",
+    "attn_k_norm": "self_attn.k_layernorm",
+    "attn_output": "self_attn.out_proj",
+    "shortconv.in_proj": "conv.in_proj",
+    "shortconv.conv": "conv.conv",
+    "shortconv.out_proj": "conv.out_proj",
+    "ffn_gate": "feed_forward.w1",
+    "ffn_up": "feed_forward.w3",
+    "ffn_down": "feed_forward.w2",
+}
 NEIGHBOURS = ("llama", "smollm3", "granite", "mistral3")  # whose attn_q and attn_k are permuted
 MATRIX_NAMES = {
     "attn_q": "self_attn.q_proj",
@@ -133,6 +148,7 @@ def checkpoint(metadata, tensors):
     outside = {
         "token_embd": "model.embed_tokens",
         "output_norm": "model.norm",
+        "token_embd_norm": "model.embedding_norm",
         "output": "lm_head",
         "per_layer_token_embd": "model.embed_tokens_per_layer",
         "per_layer_model_proj": "model.per_layer_model_projection",
@@ -143,6 +159,8 @@ def checkpoint(metadata, tensors):
     heads = {"attn_q": n_head, "attn_k": metadata.get(f"{arch}.attention.head_count_kv", n_head)}
     for name, t in tensors.items():
         *block, kind, suffix = name.split(".")
+        if block:
+            block, kind = block[:2], ".".join([*block[2:], kind])
         if kind.startswith("rope_"):
             continue
         if arch in NEIGHBOURS and kind in heads:
@@ -151,6 +169,8 @@ def checkpoint(metadata, tensors):
             continue  # unused
         if arch.startswith("gemma") and arch != "gemma4" and kind.endswith("norm"):
             t = t - 1  # exact for weights of 0.5 to 2
+        if kind == "shortconv.conv":
+            t = t.unsqueeze(1)
         if block:
             name = f"model.layers.{block[1]}.{(MATRIX_NAMES | BLOCK_NAMES[arch])[kind]}"
             out[name if name.endswith("layer_scalar") else f"{name}.{suffix}"] = t
@@ -253,6 +273,16 @@ def settings(metadata, tensors, scaling):
             position_embedding_type=None,
             mamba_n_heads=1,  # of no layer
             layer_types=["attention"] * get("block_count"),
+        )
+    if arch == "lfm2":
+        heads = get("attention.head_count_kv")
+        del common["head_dim"]
+        common["norm_eps"] = common.pop("rms_norm_eps")
+        return Lfm2ForCausalLM, Lfm2Config(
+            **common | {"num_key_value_heads": max(heads)},
+            block_auto_adjust_ff_dim=False,
+            conv_L_cache=get("shortconv.l_cache"),
+            layer_types=["full_attention" if n else "conv" for n in heads],
         )
     if arch == "gemma4":
         return Gemma4ForCausalLM, gemma4_config(get, tensors, common)

@@ -63,6 +63,10 @@ gemma4.  Gemma 3's block, and norms hold no 1. Heads of global blocks have `key_
     per_layer_token_embd) / sqrt 2, x the scaled embedding, proj per_layer_model_proj, p its width; after the
     feed-forward part x += norm(proj(gelu(inp_gate x) * row), post_norm); then x *= layer_output_scale.
 
+lfm2.  Llama's block with pairs (i, i + head_dim / 2) and attn_q_norm, attn_k_norm as in qwen3, where `head_count_kv`, an
+    array, is not 0. Elsewhere, instead of attention, out_proj(c * y), (b, c, x) thirds of in_proj(norm(x)), y_t = sum over
+    j < L of conv[j] (b * x)_{t - L + 1 + j}, L `shortconv.l_cache`, conv F32 [L, n]. The last norm is token_embd_norm.
+
 A type that a row does not fit (32 weights to a block) gives way to F16 for that matrix, as in llama.cpp's quantiser.
 """
 
@@ -164,6 +168,7 @@ DEFAULTS = {
         "scale": 0.0156,
         "rope": True,
     },
+    "lfm2": {**LLAMA, "arch": "lfm2", "rope_base": 1e6, "n_tap": 3, "attention": None},
     "mistral3": {**LLAMA, "arch": "mistral3", "rope_base": 1e6, "head_dim": 48, "sharpening": 0.1},
 }
 FAMILY = {
@@ -197,6 +202,8 @@ def shapes(c):
         out["rope_factors_long.weight"] = out["rope_factors_short.weight"] = (n_rot(c) // 2,)
     if c["arch"] == "gemma4":
         return out | gemma4_shapes(c)
+    if c["arch"] == "lfm2":
+        out["token_embd_norm.weight"] = out.pop("output_norm.weight")
     for i in range(c["n_layer"]):
         block = {
             "attn_norm": (n,),
@@ -218,7 +225,13 @@ def shapes(c):
                 "ffn_up": (n, 2 * c["n_ff"]),
                 "ffn_down": (c["n_ff"], n),
             }
-        if c["arch"] in ("gemma3", "qwen3"):
+        if c["arch"] == "lfm2" and not has_attention(c)[i]:
+            for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+                del block[name]
+            block["shortconv.in_proj"] = n, 3 * n
+            block["shortconv.conv"] = c["n_tap"], n
+            block["shortconv.out_proj"] = n, n
+        elif c["arch"] in ("gemma3", "qwen3", "lfm2"):
             block.update(attn_q_norm=(c["head_dim"],), attn_k_norm=(c["head_dim"],))
         if c["arch"] == "olmo2":
             del block["attn_norm"], block["ffn_norm"]
@@ -231,6 +244,11 @@ def shapes(c):
             )
         out.update((f"blk.{i}.{name}.weight", shape) for name, shape in block.items())
     return out
+
+
+def has_attention(c):
+    """Whether each block of an lfm2 has attention: by default every second one."""
+    return c["attention"] or [i % 2 == 1 for i in range(c["n_layer"])]
 
 
 def local_blocks(c):
@@ -309,6 +327,7 @@ def weights(c, name, shape):
         "ffn_down": 1.5,
         "per_layer_token_embd": math.sqrt(shape[0] / max(1, c.get("n_ple", 0))),
         "inp_gate": 1.5,
+        "in_proj": 1.5,
         "proj": 1.5,
     }.get(kind, 1.0)
     reach = gain * math.sqrt(3 / shape[0])
@@ -448,6 +467,10 @@ def metadata(c):
             numbers[key] = ("f32", c[name])
     if arch == "gemma4":
         numbers.update(gemma4_keys(c))
+    if arch == "lfm2":
+        heads = [c["n_head_kv"] if x else 0 for x in has_attention(c)]
+        numbers["attention.head_count_kv"] = ("[i32]", heads)
+        numbers["shortconv.l_cache"] = ("u32", c["n_tap"])
     numbers.update(scaling_keys(c))
     return {
         "general.architecture": ("string", arch),
@@ -527,9 +550,8 @@ def write_model(path, **config):
     c = complete(config)
     tensors = []
     for name, shape in shapes(c).items():
-        type, data = encode(
-            weights(c, name, shape), c["type"] if len(shape) == 2 else "f32", shape[0]
-        )
+        is_float = len(shape) == 1 or ".shortconv.conv." in name
+        type, data = encode(weights(c, name, shape), "f32" if is_float else c["type"], shape[0])
         tensors.append((name, type, shape, data))
     write_gguf(path, metadata(c), tensors)
 

@@ -122,6 +122,11 @@ OTHERS = {
     ),
 }
 
+OTHERS |= {
+    "lfm2-q8_0": dict(arch="lfm2", n_layer=4),
+    "lfm2-f32": dict(arch="lfm2", attention=[True, False], n_tap=4),
+}
+
 SMALL = {"n_layer": 2, "n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
 
 

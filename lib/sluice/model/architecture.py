@@ -50,6 +50,10 @@ SIZES: dict[str, Callable[[Sizes], int]] = {
     "n_ple": lambda h: getattr(h, "n_ple", 0),
     "n_ple_all": lambda h: getattr(h, "n_ple", 0) * getattr(h, "n_layer", 0),
     "one": lambda h: 1,
+    # of blocks with a short convolution: columns, and taps
+    "n_conv": lambda h: getattr(h, "n_conv", 0),
+    "n_conv_3": lambda h: 3 * getattr(h, "n_conv", 0),
+    "n_tap": lambda h: getattr(h, "n_tap", 0),
 }
 ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
 
@@ -112,10 +116,14 @@ class Architecture(Record):
     globals    further tensors outside the blocks, as `tensors`: attributes of Weights
     may_lack   function of an Hparams and a block's number: the tensors it may lack
     varies     keys whose number may differ from block to block, of feed_forward_length and
-               attention.head_count_kv; `rules` then sets the blocks of the Hparams
+               attention.head_count_kv; `rules` then sets the blocks of the Hparams, and refuses 0
+               or sets the states of blocks without keys and values
     rules      reads the metadata beyond sizes and sets window, pattern, attn_cap, final_cap, scale
                and rope_local of an Hparams. Keys checks each key's range and default. Keys that
                change results and were not read are refused
+    floats     matrices that are F32 in every file: const float * in a Layer
+    output_norm     name of the norm after the last block
+    unused_blocks   key that says how many of the last blocks are not run, or ""
     fused      tensors whose rows may be stored as one: name of the whole -> names of the parts, in
                the order of their rows
     neighbours RoPE pairs are neighbours (2 i, 2 i + 1), and gguf-convert puts rows of queries and
@@ -131,6 +139,9 @@ class Architecture(Record):
     globals: Mapping[str, tuple[str, ...]] = {}
     may_lack: Callable[[Hparams, int], tuple[str, ...]] = lambda h, i: ()
     varies: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
+    output_norm: str = "output_norm"
+    unused_blocks: str = ""
     fused: Mapping[str, tuple[str, ...]] = {"attn_qkv": ("attn_q", "attn_k", "attn_v")}
     neighbours: bool = False
 

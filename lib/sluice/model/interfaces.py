@@ -37,6 +37,7 @@ class Hparams(Sizes, Protocol):
     blocks: list[Any] | None
     windows: list[int] | None
     kv_layers: list[int]
+    states: list[int]
     window: int
     pattern: int
     scale: float
@@ -60,6 +61,7 @@ class Keys(Protocol):
     MAX_CONTEXT: builtins.int
     MAX_WIDTH: builtins.int
     MAX_HEAD_DIM: builtins.int
+    MAX_CONV: builtins.int
     known: set[str]
 
     def int(
@@ -94,7 +96,8 @@ class Cache(Protocol):
 
     n_tok, tokens    number of tokens, and the tokens, int32_t[capacity]
     logits           float[n_vocab], after the last token
-    k(i), v(i)       keys and values of block i, rows of layout.rows[i] bytes
+    k(i), v(i)       keys and values number i, rows of layout.rows[i] bytes
+    state(i)         state number i, and what a forward pass says of them: planes.Planes
     """
 
     n_tok: builtins.int
@@ -109,6 +112,11 @@ class Cache(Protocol):
     def geometry(self) -> Any: ...
     def k(self, layer: builtins.int) -> Any: ...
     def v(self, layer: builtins.int) -> Any: ...
+    def state(self, i: builtins.int) -> Any: ...
+    def begin_pass(self, pos: builtins.int) -> None: ...
+    def end_pass(self, n_tok: builtins.int) -> None: ...
+    def keep_states(self) -> None: ...
+    def cut(self, n_tok: builtins.int) -> builtins.int: ...
     def reserve(self, n_tok: builtins.int) -> None: ...
     def copy_rows_from(self, base: Any) -> None: ...
 

@@ -102,7 +102,7 @@ class Packed(Forward):
         """`rows`; after the keys and values of the last block that has some are made, those of the
         parts' last tokens alone.
         """
-        if layer < self.h.n_kv - 1:
+        if layer < self.h.last_stored:
             return rows
         self._is_last_block = True
         n = len(self._parts)
