@@ -33,6 +33,8 @@ CONFIGS = {
         arch="mistral3",
         rope_scaling={"type": "yarn", "factor": 8.0, "original_context_length": 16},
     ),
+    "lfm2-q8_0": dict(arch="lfm2", n_layer=4),
+    "lfm2-f32": dict(arch="lfm2", attention=[True, False], n_tap=4),
 }
 SMALL = {"n_layer": 2, "n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
 
@@ -79,10 +81,15 @@ def prefilled(m, kv, prefix):
 
 def one_by_one(m, kv, prefix, parts):
     """{key: logits} of each part run alone, over a cache of its own."""
-    out, cache = {}, prefilled(m, kv, prefix)
+    out, cache, tokens = {}, prefilled(m, kv, prefix), list(prefix)
     for part in parts:
-        cache.n_tok = part.pos
-        f, x = m.extend(cache, part.tokens)
+        if m.hparams.n_state:  # cannot be cut back
+            tokens[part.pos :] = part.tokens
+            cache.n_tok = 0
+            f, x = m.extend(cache, tokens)
+        else:
+            cache.n_tok = part.pos
+            f, x = m.extend(cache, part.tokens)
         out[part.key] = logits(m, f, x)
     return out
 
