@@ -67,6 +67,13 @@ lfm2.  Llama's block with pairs (i, i + head_dim / 2) and attn_q_norm, attn_k_no
     array, is not 0. Elsewhere, instead of attention, out_proj(c * y), (b, c, x) thirds of in_proj(norm(x)), y_t = sum over
     j < L of conv[j] (b * x)_{t - L + 1 + j}, L `shortconv.l_cache`, conv F32 [L, n]. The last norm is token_embd_norm.
 
+qwen35.  Qwen 3's block with post_attention_norm for ffn_norm. In block i where (i + 1) % `full_attention_interval` is 0,
+    rows of attn_q are, head by head, those of the query and then as many of a gate; what attention gives is multiplied by
+    sigmoid(gate). Elsewhere a delta net: qkv = silu(sum over j < L of ssm_conv1d[j] (attn_qkv h)_{t - L + 1 + j}); q and
+    k of each of `ssm.group_count` heads divided by their length, q by sqrt(`ssm.state_size`), too; beta = sigmoid(ssm_beta h),
+    g = ssm_a softplus(ssm_alpha h + ssm_dt); in head j of `ssm.time_step_rank`, with q and k of head j % group_count:
+    S = e^g S; S += k (outer) beta (v - S^T k); o = S^T q. Then ssm_out(norm(o, ssm_norm) * silu(attn_gate h)).
+
 A type that a row does not fit (32 weights to a block) gives way to F16 for that matrix, as in llama.cpp's quantiser.
 """
 
@@ -169,6 +176,20 @@ DEFAULTS = {
         "rope": True,
     },
     "lfm2": {**LLAMA, "arch": "lfm2", "rope_base": 1e6, "n_tap": 3, "attention": None},
+    "qwen35": {
+        **LLAMA,
+        "arch": "qwen35",
+        "rope_base": 1e7,
+        "eps": 1e-6,
+        "head_dim": 64,
+        "n_rot": 32,
+        "interval": 4,
+        "n_key_heads": 2,
+        "n_value_heads": 4,
+        "state_dim": 32,
+        "n_tap": 4,
+        "n_unused": 0,
+    },
     "mistral3": {**LLAMA, "arch": "mistral3", "rope_base": 1e6, "head_dim": 48, "sharpening": 0.1},
 }
 FAMILY = {
@@ -216,6 +237,13 @@ def shapes(c):
             "ffn_up": (n, c["n_ff"]),
             "ffn_down": (c["n_ff"], n),
         }
+        if c["arch"] == "qwen35":
+            names = qwen35_block(c, i)
+            out.update(
+                (f"blk.{i}.{n}" + ("" if "." in n or n == "ssm_a" else ".weight"), shape)
+                for n, shape in names.items()
+            )
+            continue
         if c["arch"] == "phi3":
             block = {
                 "attn_norm": (n,),
@@ -243,11 +271,51 @@ def shapes(c):
                 (f"blk.{i}.attn_{x}.bias", (size,)) for x, size in (("q", q), ("k", kv), ("v", kv))
             )
         out.update((f"blk.{i}.{name}.weight", shape) for name, shape in block.items())
+    for i in range(c.get("n_unused", 0)):
+        out[f"blk.{c['n_layer'] + i}.nextn.eh_proj.weight"] = n, n
     return out
 
 
+def qwen35_block(c, i):
+    """The tensors of block i of a qwen35."""
+    n, d, n_head = c["n_embd"], c["head_dim"], c["n_head"]
+    if has_attention(c)[i]:
+        block = {
+            "attn_q": (n, 2 * n_head * d),
+            "attn_k": (n, c["n_head_kv"] * d),
+            "attn_v": (n, c["n_head_kv"] * d),
+            "attn_q_norm": (d,),
+            "attn_k_norm": (d,),
+            "attn_output": (n_head * d, n),
+        }
+    else:
+        heads, dim = c["n_value_heads"], c["state_dim"]
+        mixed = (2 * c["n_key_heads"] + heads) * dim
+        block = {
+            "attn_qkv": (n, mixed),
+            "attn_gate": (n, heads * dim),
+            "ssm_conv1d": (c["n_tap"], mixed),
+            "ssm_beta": (n, heads),
+            "ssm_alpha": (n, heads),
+            "ssm_dt.bias": (heads,),
+            "ssm_a": (heads,),
+            "ssm_norm": (dim,),
+            "ssm_out": (heads * dim, n),
+        }
+    return {
+        "attn_norm": (n,),
+        **block,
+        "post_attention_norm": (n,),
+        "ffn_gate": (n, c["n_ff"]),
+        "ffn_up": (n, c["n_ff"]),
+        "ffn_down": (c["n_ff"], n),
+    }
+
+
 def has_attention(c):
-    """Whether each block of an lfm2 has attention: by default every second one."""
+    """Whether each block has attention: of an lfm2, by default every second one."""
+    if c["arch"] == "qwen35":
+        return [(i + 1) % c["interval"] == 0 for i in range(c["n_layer"])]
     return c["attention"] or [i % 2 == 1 for i in range(c["n_layer"])]
 
 
@@ -309,6 +377,8 @@ def weights(c, name, shape):
         )
     draw = random.Random(c["seed"] << 32 | zlib.crc32(name.encode())).random
     n = math.prod(shape)
+    if name.endswith(".ssm_a"):
+        return array.array("f", [-4 * draw() ** 2 - 0.01 for _ in range(n)])
     if name.endswith(".bias"):
         return array.array("f", [draw() - 0.5 for _ in range(n)])
     if c["arch"] == "gemma4" and name.split(".")[-2] == "attn_q_norm":
@@ -471,6 +541,24 @@ def metadata(c):
         heads = [c["n_head_kv"] if x else 0 for x in has_attention(c)]
         numbers["attention.head_count_kv"] = ("[i32]", heads)
         numbers["shortconv.l_cache"] = ("u32", c["n_tap"])
+    if arch == "qwen35":
+        n_pair = c["n_rot"] // 2
+        sections = [n_pair - 2 * (n_pair // 3), n_pair // 3, n_pair // 3, 0]
+        numbers.update(
+            {
+                "rope.dimension_count": ("u32", c["n_rot"]),
+                "rope.dimension_sections": ("[i32]", sections),
+                "full_attention_interval": ("u32", c["interval"]),
+                "ssm.conv_kernel": ("u32", c["n_tap"]),
+                "ssm.state_size": ("u32", c["state_dim"]),
+                "ssm.group_count": ("u32", c["n_key_heads"]),
+                "ssm.time_step_rank": ("u32", c["n_value_heads"]),
+                "ssm.inner_size": ("u32", c["n_value_heads"] * c["state_dim"]),
+            }
+        )
+        if c["n_unused"]:
+            numbers["nextn_predict_layers"] = ("u32", c["n_unused"])
+            numbers["block_count"] = ("u32", c["n_layer"] + c["n_unused"])
     numbers.update(scaling_keys(c))
     return {
         "general.architecture": ("string", arch),
@@ -550,7 +638,10 @@ def write_model(path, **config):
     c = complete(config)
     tensors = []
     for name, shape in shapes(c).items():
-        is_float = len(shape) == 1 or ".shortconv.conv." in name
+        is_float = len(shape) == 1 or name.split(".")[-2] in (
+            "conv",
+            "ssm_conv1d",
+        )
         type, data = encode(weights(c, name, shape), "f32" if is_float else c["type"], shape[0])
         tensors.append((name, type, shape, data))
     write_gguf(path, metadata(c), tensors)

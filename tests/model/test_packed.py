@@ -35,6 +35,8 @@ CONFIGS = {
     ),
     "lfm2-q8_0": dict(arch="lfm2", n_layer=4),
     "lfm2-f32": dict(arch="lfm2", attention=[True, False], n_tap=4),
+    "qwen35-q8_0": dict(arch="qwen35", n_layer=4),
+    "qwen35-bf16": dict(arch="qwen35", interval=2, n_key_heads=3, n_value_heads=3, state_dim=37),
 }
 SMALL = {"n_layer": 2, "n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
 

@@ -54,7 +54,15 @@ SIZES: dict[str, Callable[[Sizes], int]] = {
     "n_conv": lambda h: getattr(h, "n_conv", 0),
     "n_conv_3": lambda h: 3 * getattr(h, "n_conv", 0),
     "n_tap": lambda h: getattr(h, "n_tap", 0),
+    # queries and their gates; of blocks with a delta net: queries, keys and values; values; heads
+    # of values, and elements of a head
+    "n_q_2": lambda h: 2 * h.n_head * h.head_dim,
+    "n_mixed": lambda h: 2 * getattr(h, "n_key", 0) + getattr(h, "n_value", 0),
+    "n_value": lambda h: getattr(h, "n_value", 0),
+    "n_delta": lambda h: getattr(h, "n_delta", 0),
+    "d_delta": lambda h: getattr(h, "d_delta", 0),
 }
+WHOLE_NAMES = "ssm_a", "ssm_d"  # tensors without ".weight"
 ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
 
 
@@ -179,8 +187,10 @@ def shapes(tensors: Mapping[str, tuple[str, ...]], h: Sizes) -> dict[str, tuple[
 
 
 def full_name(name: str) -> str:
-    """Return the name with its kind: "attn_q" -> "attn_q.weight"; "attn_q.bias" is unchanged."""
-    return name if name.endswith(".bias") else name + ".weight"
+    """Return the name with its kind: "attn_q" -> "attn_q.weight"; "attn_q.bias" is unchanged, and
+    so are WHOLE_NAMES.
+    """
+    return name if name.endswith(".bias") or name in WHOLE_NAMES else name + ".weight"
 
 
 def check(record: Architecture) -> None:
@@ -197,7 +207,7 @@ def check(record: Architecture) -> None:
         must(len(sizes) in (1, 2) and set(sizes) <= SIZES.keys(), f"tensors: {name}: {sizes}")
         weight = name.removesuffix(".bias")
         must(
-            weight == name or tensors.get(weight, ())[1:] == sizes,
+            weight == name or name == "ssm_dt.bias" or tensors.get(weight, ())[1:] == sizes,
             f"tensors: {name} does not fit {weight}",
         )
     for whole, parts in record.fused.items():

@@ -4,6 +4,7 @@ calls.
 
 from __future__ import annotations
 
+import math
 import mmap
 
 from ..kernels import ffi, lib
@@ -240,6 +241,15 @@ class Forward:
         if w is None:
             w = self._ones()
         self._do("rmsnorm", x.p, x.p, w, self.n_tok * (x.n // n), n, self.h.eps)
+
+    def unit_heads(self, x: Rows, head_dim: int, eps: float, factor: float = 1.0) -> None:
+        """x = factor x / sqrt(|x|^2 + eps) in each head of `x`, in place."""
+        name = f"gain {head_dim} {factor}"
+        if name not in self._buffers:
+            gain = factor / math.sqrt(head_dim)  # of the RMS norm, which divides by the mean
+            self._buffer("float[]", name, head_dim)[0:head_dim] = [gain] * head_dim
+        n_row = self.n_tok * (x.n // head_dim)
+        self._do("rmsnorm", x.p, x.p, self._buffers[name], n_row, head_dim, eps / head_dim)
 
     def _ones(self):
         """Return a gain of 1, f32 [MAX_HEAD_DIM]."""

@@ -73,7 +73,8 @@ class Keys:
     known: set of the keys that were read.
     """
 
-    MAX_CONTEXT, MAX_WIDTH, MAX_HEAD_DIM, MAX_CONV = MAX_CONTEXT, MAX_WIDTH, MAX_HEAD_DIM, MAX_CONV
+    MAX_CONTEXT, MAX_WIDTH, MAX_CONV = MAX_CONTEXT, MAX_WIDTH, MAX_CONV
+    MAX_HEADS, MAX_HEAD_DIM = MAX_HEADS, MAX_HEAD_DIM
 
     def __init__(self, file: Any, arch: str) -> None:
         self.file, self.arch = file, arch
@@ -154,6 +155,18 @@ class Keys:
             raise self.data_error(key, f"{describe(value, ARRAY)}, not one for each block")
         return [bool(entry) for entry in value.values()]
 
+    def numbers(self, key: str) -> list[builtins.int]:
+        """Return the ints of an array, at most MAX_LAYERS. DataError."""
+        self.known.add(key)
+        name = f"{self.arch}.{key}"
+        value = self.file.metadata.get(name)
+        if isinstance(value, Unread) or not isinstance(value, Array) or value.kind in (STRING, ARRAY):
+            raise self.data_error(key, "is missing or no array of integers")
+        entries = value.values(MAX_LAYERS)
+        if any(not isinstance(n, int) for n in entries):
+            raise self.data_error(key, "is missing or no array of integers")
+        return list(entries)
+
     def float(
         self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
     ) -> builtins.float:
@@ -227,7 +240,8 @@ class Hparams:
     arch, architecture       general.architecture, and its record (architecture.Architecture)
     n_ctx                    trained context, positions
     n_vocab                  rows of token_embd.weight
-    n_layer, n_embd, n_ff    blocks, model width, feed-forward width
+    n_layer, n_embd, n_ff    blocks, model width, feed-forward width; n_unused: blocks of the file
+                             that are not run
     n_head, n_head_kv        query heads, key-value heads
     head_dim, n_rot          elements of a head, and how many of them RoPE rotates
     eps                      of the RMS norms
@@ -271,8 +285,10 @@ class Hparams:
             )
         self.n_vocab = embd.dims[1]
         self.n_layer = keys.int("block_count", 1, MAX_LAYERS)
+        self.n_unused = 0
         if record.unused_blocks:
-            self.n_layer -= keys.int(record.unused_blocks, 0, self.n_layer - 1, 0)
+            self.n_unused = keys.int(record.unused_blocks, 0, self.n_layer - 1, 0)
+            self.n_layer -= self.n_unused
         self.n_embd = keys.int("embedding_length", 1, MAX_WIDTH)
         self.n_ff = self._largest(keys, "feed_forward_length", MAX_WIDTH)
         self.n_ctx = keys.int("context_length", 1, MAX_CONTEXT)

@@ -58,6 +58,8 @@ class Weights:
 
     def __init__(self, file: File, h: Any, fast: bool = False) -> None:
         self._file, self._left, self._fast = file, dict(file.tensors), fast
+        for i in range(h.n_layer, h.n_layer + h.n_unused):
+            self._left = {n: t for n, t in self._left.items() if not n.startswith(f"blk.{i}.")}
         self._floats = {full_name(name) for name in h.architecture.floats}
         self.token_embd = self._fetch("token_embd.weight", (h.n_embd, h.n_vocab))
         self.output_norm = self._fetch(h.architecture.output_norm + ".weight", (h.n_embd,))
