@@ -245,16 +245,16 @@ static void NAME(causal_conv)(const void *arg, int64_t begin, int64_t end, int32
 /* The gated delta rule: Yang et al. 2024, arXiv:2412.06464, eq. 10; S here is theirs transposed.
  * A sum over the elements i of a key is four, by fma in ascending i, element i in sum i mod 4, added
  * as (0 + 2) + (1 + 3).  The decay is applied to S^T k, not to S before it. */
-static inline void delta_sums(float *y, float sum[DELTA_CHAINS][DELTA_COLUMNS])
+#ifdef IS_REFERENCE
+static void delta_sums(float *y, float sum[DELTA_CHAINS][DELTA_COLUMNS])
 {
     for (int j = 0; j < DELTA_COLUMNS; j++)
         y[j] = (sum[0][j] + sum[2][j]) + (sum[1][j] + sum[3][j]);
 }
 
-#ifndef WITHOUT_DELTA
-/* s [dim, DELTA_COLUMNS], for one token; v and o are DELTA_COLUMNS of its head. */
-static inline void delta_token(float *o, float *s, const float *q, const float *k, const float *v,
-                               float decay, float beta, int32_t dim)
+/* s f32 [dim, DELTA_COLUMNS]: S, columns of one head. */
+static void delta_token(float *o, float *s, const float *q, const float *k, const float *v,
+                        float decay, float beta, int32_t dim)
 {
     float read[DELTA_CHAINS][DELTA_COLUMNS] = {{0}}, out[DELTA_CHAINS][DELTA_COLUMNS] = {{0}};
     float delta[DELTA_COLUMNS];
@@ -273,6 +273,21 @@ static inline void delta_token(float *o, float *s, const float *q, const float *
         }
     delta_sums(o, out);
 }
+
+/* For columns first ... first + n - 1 of a head, s as above. */
+static void delta_block(const delta_args *a, float *s, int64_t head, int64_t first, int32_t n)
+{
+    float v[DELTA_COLUMNS] = {0}, o[DELTA_COLUMNS];
+    for (int64_t t = 0; t < a->n_tok; t++) {
+        const int64_t at = t * a->n_head + head, dim = a->dim;
+        const int64_t key = (t * a->n_head_k + head % a->n_head_k) * dim;
+        memcpy(v, a->v + at * dim + first, (size_t)n * 4);
+        delta_token(o, s, a->q + key, a->k + key, v, a->decay[at], a->beta[at], a->dim);
+        memcpy(a->o + at * dim + first, o, (size_t)n * 4);
+    }
+}
+#else
+#include "kernels/delta.h"
 #endif
 
 /* An item is DELTA_COLUMNS columns of a head's S, which stay in the processor's cache. */
@@ -281,25 +296,18 @@ static void NAME(delta_net)(const void *arg, int64_t begin, int64_t end, int32_t
     const delta_args *a = arg;
     const int32_t dim = a->dim, n_block = (dim + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
     _Alignas(64) float s[MAX_HEAD_DIM * DELTA_COLUMNS];
-    _Alignas(64) float v[DELTA_COLUMNS] = {0}, o[DELTA_COLUMNS];
     (void)thread;
     for (int64_t item = begin; item < end; item++) {
         const int64_t head = item / n_block, first = item % n_block * DELTA_COLUMNS;
-        const size_t n_bytes = 4 * (size_t)(dim - first < DELTA_COLUMNS ? dim - first : DELTA_COLUMNS);
+        const int32_t n = dim - first < DELTA_COLUMNS ? (int32_t)(dim - first) : DELTA_COLUMNS;
         float *state = a->state + head * dim * dim + first;
-        if (n_bytes < sizeof v)
-            memset(s, 0, sizeof v * (size_t)dim), memset(v, 0, sizeof v);
-        for (int32_t i = 0; i < dim; i++)
-            memcpy(s + i * DELTA_COLUMNS, state + (int64_t)i * dim, n_bytes);
-        for (int64_t t = 0; t < a->n_tok; t++) {
-            const int64_t key = (t * a->n_head_k + head % a->n_head_k) * dim,
-                          at = t * a->n_head + head;
-            memcpy(v, a->v + at * dim + first, n_bytes);
-            delta_token(o, s, a->q + key, a->k + key, v, a->decay[at], a->beta[at], dim);
-            memcpy(a->o + at * dim + first, o, n_bytes);
-        }
-        for (int32_t i = 0; i < dim; i++)
-            memcpy(state + (int64_t)i * dim, s + i * DELTA_COLUMNS, n_bytes);
+        if (n < DELTA_COLUMNS)
+            memset(s, 0, (size_t)dim * DELTA_COLUMNS * 4);
+        for (int64_t i = 0; i < dim; i++)
+            memcpy(s + i * DELTA_COLUMNS, state + i * dim, (size_t)n * 4);
+        delta_block(a, s, head, first, n);
+        for (int64_t i = 0; i < dim; i++)
+            memcpy(state + i * dim, s + i * DELTA_COLUMNS, (size_t)n * 4);
     }
 }
 

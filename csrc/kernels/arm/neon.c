@@ -9,6 +9,13 @@
 #include "kernels/arm/neon.h"
 #include "runtime/isa.h"
 #define SET neon
+#define VECTOR float32x4_t
+#define VECTOR_ZERO() vdupq_n_f32(0)
+#define VECTOR_LOAD(p) vld1q_f32(p)
+#define VECTOR_STORE(p, v) vst1q_f32(p, v)
+#define VECTOR_SET vdupq_n_f32
+#define VECTOR_FMA(a, b, sum) vfmaq_f32(sum, a, b)
+enum { VECTOR_LANES = 4, DELTA_VECTORS = 2 };
 #include "kernels/reference.c"
 
 enum { POSITIONS = 16, QUERIES = 4, VALUES = 8 /* registers of an output */ };

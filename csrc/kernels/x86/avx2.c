@@ -8,6 +8,13 @@
 #include "kernels/attention.h"
 #include "kernels/x86/avx2.h"
 #include "runtime/isa.h"
+#define VECTOR __m256
+#define VECTOR_ZERO _mm256_setzero_ps
+#define VECTOR_LOAD(p) _mm256_loadu_ps(p)
+#define VECTOR_STORE(p, v) _mm256_storeu_ps(p, v)
+#define VECTOR_SET _mm256_set1_ps
+#define VECTOR_FMA _mm256_fmadd_ps
+enum { VECTOR_LANES = 8, DELTA_VECTORS = 1 };
 #include "kernels/reference.c"
 
 /* ---- attention ----------------------------------------------------------------------------------

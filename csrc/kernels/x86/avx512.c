@@ -5,7 +5,15 @@
 #ifdef __AVX512VNNI__
 #define SET avx512
 #define WITHOUT_QUANTIZE
+#include <immintrin.h>
 #include "runtime/isa.h"
+#define VECTOR __m512
+#define VECTOR_ZERO _mm512_setzero_ps
+#define VECTOR_LOAD(p) _mm512_loadu_ps(p)
+#define VECTOR_STORE(p, v) _mm512_storeu_ps(p, v)
+#define VECTOR_SET _mm512_set1_ps
+#define VECTOR_FMA _mm512_fmadd_ps
+enum { VECTOR_LANES = 16, DELTA_VECTORS = 2 };
 #include "kernels/reference.c"
 #include "kernels/x86/avx512.h"
 
