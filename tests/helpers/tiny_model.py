@@ -633,18 +633,23 @@ def scaling_keys(c):
     return out
 
 
-def write_model(path, **config):
-    """Write a model to `path`. `config`: arch, type, seed and any key of its DEFAULTS; the rest is as there."""
-    c = complete(config)
-    tensors = []
+def tensors(c):
+    """The tensors of the complete config `c`: (name, type number, shape, bytes) each."""
+    out = []
     for name, shape in shapes(c).items():
         is_float = len(shape) == 1 or name.split(".")[-2] in (
             "conv",
             "ssm_conv1d",
         )
         type, data = encode(weights(c, name, shape), "f32" if is_float else c["type"], shape[0])
-        tensors.append((name, type, shape, data))
-    write_gguf(path, metadata(c), tensors)
+        out.append((name, type, shape, data))
+    return out
+
+
+def write_model(path, **config):
+    """Write a model to `path`. `config`: arch, type, seed and any key of its DEFAULTS; the rest is as there."""
+    c = complete(config)
+    write_gguf(path, metadata(c), tensors(c))
 
 
 def main(argv):

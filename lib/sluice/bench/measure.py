@@ -69,10 +69,11 @@ class Engine:
 
     def to_depth(self, n: int) -> None:
         """Fill the KV cache with the first n tokens."""
-        self._cache.n_tok = self._depth = min(n, self._depth)
+        self._depth = self._cache.cut(min(n, self._depth))
         if n > self._depth:
             self.m.extend(self._cache, tokens(self.h.n_vocab, n)[self._depth :], f=self._f)
             self._depth = n
+            self._cache.keep_states()
 
     def prompt(self, part: Sequence[int]) -> int | None:
         """Nanoseconds for tokens in one batch."""

@@ -13,6 +13,7 @@ import time
 from ..faults import data_error
 from ..generate.generation import Answer, Generation
 from ..grammar.matcher import Matcher
+from ..kvcache.landmarks import landmarks
 from ..model.forward import Forward
 from ..model.model import CHUNK
 from . import messages as files
@@ -189,6 +190,11 @@ class Conversation:
             self._report(f"the template drops messages of the role {role}")
         return tokens
 
+    def _stops(self, tokens):
+        """Lengths of the prompt at which the cache keeps its states, and its whole length."""
+        marks = landmarks(tokens, self.vocab.eog) if self.model.hparams.n_state else []
+        return [*(n for n in marks if n < len(tokens)), len(tokens)]
+
     def _fill(self, tokens):
         """Process `tokens` so that the cache has exactly these, and the logits after them.
 
@@ -198,10 +204,14 @@ class Conversation:
         n_known = 0
         while n_known < min(len(known), len(tokens) - 1) and known[n_known] == tokens[n_known]:
             n_known += 1
-        cache.n_tok, f, x = n_known, Forward(self.model.hparams, cache), None
-        for at in range(n_known, len(tokens), CHUNK):
-            f, x = self.model.extend(cache, tokens[at : at + CHUNK], f=f)
-            if self._interrupted():
-                return None
+        n_known, f, x = cache.cut(n_known), Forward(self.model.hparams, cache), None
+        begin = n_known
+        for end in [n for n in self._stops(tokens) if n > n_known]:
+            for at in range(begin, end, CHUNK):
+                f, x = self.model.extend(cache, tokens[at : min(end, at + CHUNK)], f=f)
+                if self._interrupted():
+                    return None
+            cache.keep_states()
+            begin = end
         self.model.head(f, x, cache.logits)
         return n_known

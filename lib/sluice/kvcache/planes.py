@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from .format import Layout
 
 
+MAX_COPIES = 4  # of the states of a cache
+
+
 class Planes:
     """A cache in a map, with the layout of a format.Layout.
 
@@ -29,6 +32,7 @@ class Planes:
     n_tok: int
     # tokens that the states are after; None while a forward pass changes them, or after it failed
     _states_after: int | None = 0
+    _copies: "dict[int, bytes]" = {}  # of the states, by number of tokens; replaced, not changed
 
     def _set_map(self, area: "mmap.mmap") -> None:
         """Use `area`, a mmap.mmap of layout.file_bytes, as the memory of the cache."""
@@ -77,21 +81,19 @@ class Planes:
     def keep_states(self) -> None:
         """Keep a copy of the states, which `cut` may go back to."""
         if self.geometry.states and self._states_after == self.n_tok:
-            self._kept()[self.n_tok] = bytes(self._all_states())
-
-    def _kept(self):
-        return self.__dict__.setdefault("_copies", {})
+            self._copies = {**self._copies, self.n_tok: bytes(self._all_states())}
+            if len(self._copies) > MAX_COPIES:  # the first is a system prompt's
+                del self._copies[sorted(self._copies)[1]]
 
     def cut(self, n_tok: int) -> int:
         """Cut the cache to its first `n_tok` tokens, at most as many as it has. Return how many it
         has then: with states the longest part whose states are known, which may be none.
         """
         if self.geometry.states and n_tok != self._states_after:
-            n_tok = max((n for n in self._kept() if n <= n_tok), default=0)
-            self._all_states()[:] = self._kept().get(n_tok) or bytes(len(self._all_states()))
+            n_tok = max((n for n in self._copies if n <= n_tok), default=0)
+            self._all_states()[:] = self._copies.get(n_tok) or bytes(len(self._all_states()))
             self._states_after = n_tok
-        for n in [n for n in self._kept() if n > n_tok]:
-            del self._kept()[n]
+        self._copies = {n: copy for n, copy in self._copies.items() if n <= n_tok}
         self.n_tok = n_tok
         return n_tok
 
