@@ -271,7 +271,9 @@ def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model, tmp_pa
     """Three turns with one cache, and each with an empty one: the same answers."""
     if arch != "llama":
         marks = ["<|im_start|>", "<|im_end|>"]
-        model = write_chat_model(tmp_path / "m.gguf", marks, CHATML, arch=arch, n_layer=4, n_ctx=400)
+        model = write_chat_model(
+            tmp_path / "m.gguf", marks, CHATML, arch=arch, n_layer=4, n_ctx=400
+        )
     m = Model(model, 1)
     words, ours = Vocab(m.file), []
     t = template.of(m.file, words)

@@ -221,9 +221,7 @@ def test_prefix_is_found_at_its_own_length_alone(path, tmp_path):
         s = Snapshot.create(geometry, 100, m.file.id, ARITHMETIC, str(tmp_path))
         m.prefill(s, IDS[:n])
         prefix_cache.store(str(tmp_path), s)
-    find = lambda tokens: prefix_cache.find(
-        str(tmp_path), m.file.id, ARITHMETIC, geometry, tokens
-    )
+    find = lambda tokens: prefix_cache.find(str(tmp_path), m.file.id, ARITHMETIC, geometry, tokens)
     assert [find(IDS[:n]).n_tok for n in (10, 29, 30, 31)] == [10, 10, 30, 30]
     assert find(IDS[:9]) is None and find(IDS[:20] + [0] * 20).n_tok == 10
     assert prefix_cache.get(str(tmp_path), m.file.id, ARITHMETIC, geometry, IDS[:29]) is None

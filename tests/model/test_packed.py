@@ -10,7 +10,7 @@ from tiny_model import write_model
 
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
-from sluice.model import packed
+from sluice.model import branches, packed
 from sluice.model.model import Model
 from sluice.model.packed import Part
 
@@ -138,6 +138,19 @@ def test_the_prefix_stays_as_it_is(models):
     first = {key: logits(m, f, x) for key, x in packed.run(m, f, parts)}
     again = {key: logits(m, f, x) for key, x in packed.run(m, f, parts)}
     assert first == again and f.cache.n_tok == 20
+
+
+@pytest.mark.parametrize("name", ["lfm2-q8_0", "qwen35-q8_0"])
+def test_few_copies_of_states_give_the_same_bits(models, name, monkeypatch):
+    """Parts then begin earlier."""
+    m, prefix = Model(models[name], 2), list(range(50, 70))
+    parts = some_parts(9, prefix)
+    want = one_by_one(m, "f16", prefix, parts)
+    size = 4 * m.hparams.n_state * m.hparams.state_floats
+    for n_copies in (1, 2, 3):
+        monkeypatch.setattr(branches, "MAX_BYTES", n_copies * size)
+        for chunk in (1, 7, 512):
+            assert together(m, "f16", prefix, parts, chunk) == want, (n_copies, chunk)
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 9])

@@ -156,7 +156,9 @@ def main(
         if not out:
             stream.write_all(1, os.fsencode(stored) + b"\n")
     if verbose:
-        cli.report(tokens=len(tokens), reused=n_reused, ms=1e3 * (time.monotonic() - began), out=name)
+        cli.report(
+            tokens=len(tokens), reused=n_reused, ms=1e3 * (time.monotonic() - began), out=name
+        )
 
 
 def store_states(

@@ -141,9 +141,7 @@ class Snapshot(Planes):
             os.posix_fallocate(fd, 0, format.PAGE_BYTES)
             os.posix_fallocate(fd, layout.logits_offset, layout.kv_offset - layout.logits_offset)
             if geometry.states:
-                os.posix_fallocate(
-                    fd, layout.state_offset, layout.file_bytes - layout.state_offset
-                )
+                os.posix_fallocate(fd, layout.state_offset, layout.file_bytes - layout.state_offset)
         except OSError as e:
             if self:
                 self.close()

@@ -101,7 +101,9 @@ class Branches:
             )
         return self._copies[pos]
 
-    def change(self, i: int, at: int, n_float: int, change: Callable[[Any, int, int], None]) -> None:
+    def change(
+        self, i: int, at: int, n_float: int, change: Callable[[Any, int, int], None]
+    ) -> None:
         """Forward._change_state, part by part, of state i."""
         now, n_bytes, row = self._now[i] + at, 4 * n_float, 0
         for source, steps in self._steps:

@@ -160,7 +160,11 @@ class Keys:
         self.known.add(key)
         name = f"{self.arch}.{key}"
         value = self.file.metadata.get(name)
-        if isinstance(value, Unread) or not isinstance(value, Array) or value.kind in (STRING, ARRAY):
+        if (
+            isinstance(value, Unread)
+            or not isinstance(value, Array)
+            or value.kind in (STRING, ARRAY)
+        ):
             raise self.data_error(key, "is missing or no array of integers")
         entries = value.values(MAX_LAYERS)
         if any(not isinstance(n, int) for n in entries):

@@ -55,7 +55,9 @@ def rules(h: Hparams, keys: Keys) -> None:
                 "attention.head_count_kv", f"{n} of block {i} does not divide head_count {h.n_head}"
             )
     h.blocks = [
-        Block(h, h.n_ff, n, h.head_dim) if n else Block(h, h.n_ff, 0, 0, n_conv=h.n_embd, n_tap=n_tap)
+        Block(h, h.n_ff, n, h.head_dim)
+        if n
+        else Block(h, h.n_ff, 0, 0, n_conv=h.n_embd, n_tap=n_tap)
         for n in n_head_kv
     ]
     h.kv_layers = [sum(map(bool, n_head_kv[:i])) if n else -1 for i, n in enumerate(n_head_kv)]
