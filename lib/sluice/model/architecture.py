@@ -62,7 +62,8 @@ SIZES: dict[str, Callable[[Sizes], int]] = {
     "n_delta": lambda h: getattr(h, "n_delta", 0),
     "d_delta": lambda h: getattr(h, "d_delta", 0),
 }
-WHOLE_NAMES = "ssm_a", "ssm_d"  # tensors without ".weight"
+# tensors without ".weight", in a GGUF and in a checkpoint
+WHOLE_NAMES = "ssm_a", "ssm_d", "linear_attn.A_log", "linear_attn.dt_bias"
 ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
 
 
@@ -90,7 +91,14 @@ class HuggingFace(Record):
     rope_values      numbers of the RoPE scaling that `keys` writes, as Config.rope_value has them
     partial_rotary   whether partial_rotary_factor may differ from 1
     local_rope       whether local blocks have a RoPE of their own: rope.freq_base_swa
-    norms_lack_one   whether 1 must be added to the stored gains of norms
+    norms_lack_one   whether 1 must be added to the stored gains of norms; whole_norms: not to these
+    negated_exp   tensors that are stored as the logarithm of their negative
+    output_norm   name of the norm after the last layer, behind the prefix of layers
+    other_names   keys of config.json that the family calls otherwise: usual name -> its own
+    n_ff       intermediate_size in fact, of what config.json says
+    block      sizes of block i, for families whose blocks differ
+    order      order in which elements of a tensor of a block are written, (of rows, of elements of a
+               row), each a list of their numbers in the checkpoint, or None: the same
     space_prefix     False: the GGUF says that no space is put before a text
     refuse     raises UnsupportedError for values of config.json that no key of a GGUF can express
     keys       keys below the architecture's name beyond those of every family -> (kind, value)
@@ -105,6 +113,16 @@ class HuggingFace(Record):
     partial_rotary: bool = False
     local_rope: bool = False
     norms_lack_one: bool = False
+    whole_norms: tuple[str, ...] = ()
+    negated_exp: tuple[str, ...] = ()
+    output_norm: str = "norm"
+    other_names: Mapping[str, str] = {}
+    n_ff: Callable[[Config], int] = lambda c: c.int("intermediate_size")
+    block: Callable[[Config, int], Sizes] = lambda c, i: c
+    order: Callable[[Config, str], tuple[list[int] | None, list[int] | None]] = lambda c, name: (
+        None,
+        None,
+    )
     space_prefix: bool = True
     refuse: Callable[[Config], None] = lambda c: None
     keys: Callable[[Config], dict[str, tuple[str, Any]]] = lambda c: {}
@@ -171,6 +189,8 @@ class Architecture(Record):
         shapes, names, out = self.shapes(h), self.hugging_face.names, {}
         for name, stored_name in names.items():
             parts = self.fused.get(name, ())
+            if full_name(parts[0] if parts else name) not in shapes:
+                continue  # not in this block
             if not parts or parts[0] in names:
                 shape = shapes[full_name(name)]
             else:

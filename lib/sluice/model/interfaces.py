@@ -129,6 +129,7 @@ class Config(Sizes, Protocol):
     n_layer: builtins.int
     n_ctx: builtins.int
     window: builtins.int | None
+    rope: Any
     values: dict[str, Any]
 
     def get(self, key: str, kinds: Any, default: Any = None) -> Any: ...

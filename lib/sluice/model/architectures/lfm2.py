@@ -15,7 +15,9 @@ from . import llama, qwen3
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..forward import Forward, Rows
-    from ..interfaces import Hparams, Keys, Model
+    from typing import Any
+
+    from ..interfaces import Config, Hparams, Keys, Model, Sizes
     from ..weights import Layer
 
 
@@ -64,6 +66,48 @@ def rules(h: Hparams, keys: Keys) -> None:
     h.states = [0 if n else (n_tap - 1) * h.n_embd for n in n_head_kv]
 
 
+def stored_n_ff(c: Config) -> int:
+    """Width of the feed-forward part: two thirds of intermediate_size, rounded up, if it adjusts
+    itself.
+    """
+    n = c.int("intermediate_size")
+    if c.flag("block_auto_adjust_ff_dim", True):
+        unit = c.int("block_multiple_of", 256)
+        n = int(c.float("block_ffn_dim_multiplier", 1.0) * int(2 * n / 3))
+        n = -(-n // unit) * unit
+    return n
+
+
+def has_attention(c: Config) -> list[bool]:
+    """Whether each layer has attention."""
+    kinds = c.get("layer_types", list)
+    if kinds is None:
+        found = c.get("full_attn_idxs", list, list(range(c.n_layer)))
+        return [i in found for i in range(c.n_layer)]
+    if len(kinds) != c.n_layer or not {"conv", "full_attention"} >= set(map(str, kinds)):
+        raise c.data_error("layer_types", f"is not conv or full_attention, {c.n_layer} times")
+    return [kind == "full_attention" for kind in kinds]
+
+
+def stored_block(c: Config, i: int) -> Sizes:
+    if has_attention(c)[i]:
+        return c
+    return Block(c, c.n_ff, 0, 0, n_conv=c.n_embd, n_tap=c.int("conv_L_cache", 3))
+
+
+def refuse(c: Config) -> None:
+    if c.flag("conv_bias"):
+        raise c.unsupported_error("conv_bias = true")
+
+
+def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
+    heads = [c.n_head_kv if x else 0 for x in has_attention(c)]
+    return {
+        "attention.head_count_kv": ("[i32]", heads),
+        "shortconv.l_cache": ("u32", c.int("conv_L_cache", 3)),
+    }
+
+
 ARCHITECTURE = llama.BASE._replace(
     name="lfm2",
     layers=layers,
@@ -78,7 +122,24 @@ ARCHITECTURE = llama.BASE._replace(
         "shortconv.out_proj": ("n_conv", "n_embd"),
     },
     hugging_face=HuggingFace(
-        models={},
+        models={"lfm2": ("Lfm2ForCausalLM",)},
+        output_norm="embedding_norm",
+        other_names={
+            "rms_norm_eps": "norm_eps",
+            "intermediate_size": "block_ff_dim",
+            "tie_word_embeddings": "tie_embedding",
+        },
+        defaults={
+            "rms_norm_eps": 1e-5,
+            "tie_word_embeddings": True,
+            "max_position_embeddings": 128000,
+            "num_key_value_heads": 8,
+            "rope_theta": 1e6,
+        },
+        n_ff=stored_n_ff,
+        refuse=refuse,
+        block=stored_block,
+        keys=hugging_face_keys,
         names={
             "attn_norm": "operator_norm",
             "attn_q": "self_attn.q_proj",

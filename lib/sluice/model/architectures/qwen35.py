@@ -22,7 +22,9 @@ from . import llama, qwen3
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..forward import Forward, Rows
-    from ..interfaces import Hparams, Keys, Model
+    from typing import Any
+
+    from ..interfaces import Config, Hparams, Keys, Model, Sizes
     from ..weights import Layer
 
 PERIOD = 4  # of blocks with attention
@@ -114,6 +116,89 @@ def recurrent_blocks(h: Hparams, keys: Keys) -> list[bool]:
     return [(i + 1) % period != 0 for i in range(h.n_layer)]
 
 
+def stored_sizes(c: Config) -> tuple[int, int, int, int]:
+    """Heads of keys and of values of a delta net, elements of a head, taps."""
+    n_key, n_value = c.int("linear_num_key_heads", 16), c.int("linear_num_value_heads", 32)
+    return n_key, n_value, c.int("linear_key_head_dim", 128), c.int("linear_conv_kernel_dim", 4)
+
+
+def is_recurrent(c: Config) -> list[bool]:
+    """Whether each layer is a delta net."""
+    kinds = c.get("layer_types", list)
+    if kinds is None:
+        period = c.int("full_attention_interval", PERIOD)
+        return [(i + 1) % period != 0 for i in range(c.n_layer)]
+    if len(kinds) != c.n_layer or not {"linear_attention", "full_attention"} >= set(
+        map(str, kinds)
+    ):
+        raise c.data_error(
+            "layer_types", f"is not linear_attention or full_attention, {c.n_layer} times"
+        )
+    return [kind == "linear_attention" for kind in kinds]
+
+
+def stored_block(c: Config, i: int) -> Sizes:
+    if not is_recurrent(c)[i]:
+        return c
+    n_key, n_value, dim, n_tap = stored_sizes(c)
+    sizes = dict(n_key=n_key * dim, n_value=n_value * dim, n_delta=n_value, d_delta=dim)
+    return Block(c, c.n_ff, 0, 0, n_tap=n_tap, **sizes)
+
+
+def refuse(c: Config) -> None:
+    n_key, n_value, dim, n_tap = stored_sizes(c)
+    if n_value % n_key:
+        raise c.data_error("linear_num_value_heads", f"{n_value} is no multiple of {n_key}")
+    if c.int("linear_value_head_dim", 128) != dim:
+        raise c.unsupported_error("linear_value_head_dim other than linear_key_head_dim")
+    if not c.flag("attn_output_gate", True):
+        raise c.unsupported_error("attn_output_gate = false")
+
+
+def order(c: Config, name: str) -> tuple[list[int] | None, list[int] | None]:
+    """Heads of values that share a key are neighbours in a checkpoint. In a GGUF, of K keys, they
+    are K apart.
+    """
+    n_key, n_value, dim, _ = stored_sizes(c)
+    heads = [k * (n_value // n_key) + i for i in range(n_value // n_key) for k in range(n_key)]
+    every = [head * dim + i for head in heads for i in range(dim)]
+    if n_key == n_value:
+        return None, None
+    if name in ("attn_qkv", "ssm_conv1d"):
+        n = 2 * n_key * dim
+        return [*range(n), *(n + i for i in every)], None
+    if name in ("ssm_alpha", "ssm_beta"):
+        return heads, None
+    if name in ("ssm_a", "ssm_dt.bias"):
+        return None, heads
+    return (every, None) if name == "attn_gate" else (None, every if name == "ssm_out" else None)
+
+
+def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
+    n_key, n_value, dim, n_tap = stored_sizes(c)
+    recurrent, n_pair = is_recurrent(c), c.rope.n_rot // 2
+    values = c.get("rope_parameters", dict) or c.get("rope_scaling", dict) or {}
+    sections = values.get("mrope_section", [11, 11, 10])
+    if (
+        not isinstance(sections, list)
+        or any(type(n) is not int or n < 0 for n in sections)
+        or sum(sections) != n_pair
+    ):
+        raise c.unsupported_error(f"mrope_section: not {n_pair} pairs in all")
+    out: dict[str, tuple[str, Any]] = {
+        "rope.dimension_sections": ("[i32]", (sections + [0] * 4)[:4]),
+        "ssm.conv_kernel": ("u32", n_tap),
+        "ssm.state_size": ("u32", dim),
+        "ssm.group_count": ("u32", n_key),
+        "ssm.time_step_rank": ("u32", n_value),
+        "ssm.inner_size": ("u32", n_value * dim),
+    }
+    period = c.n_layer - sum(recurrent) and recurrent.index(False) + 1
+    if recurrent == [bool(period) and (i + 1) % period != 0 for i in range(c.n_layer)]:
+        return {**out, "full_attention_interval": ("u32", period)}
+    return {**out, "attention.recurrent_layers": ("[bool]", recurrent)}
+
+
 ARCHITECTURE = llama.BASE._replace(
     name="qwen35",
     layers=layers,
@@ -144,7 +229,24 @@ ARCHITECTURE = llama.BASE._replace(
         "ffn_down": ("n_ff", "n_embd"),
     },
     hugging_face=HuggingFace(
-        models={},
+        models={
+            "qwen3_5_text": ("Qwen3_5ForCausalLM",),
+            "qwen3_5": ("Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"),
+        },
+        defaults={
+            "num_key_value_heads": 4,
+            "head_dim": 256,
+            "max_position_embeddings": 32768,
+            "partial_rotary_factor": 0.25,
+        },
+        partial_rotary=True,
+        norms_lack_one=True,
+        whole_norms=("ssm_norm",),
+        negated_exp=("ssm_a",),
+        refuse=refuse,
+        block=stored_block,
+        order=order,
+        keys=hugging_face_keys,
         names={
             **llama.MATRICES,
             "attn_norm": "input_layernorm",
