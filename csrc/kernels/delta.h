@@ -84,7 +84,9 @@ static void delta_group(const delta_args *a, float *s, const float *v, float *o,
     }
 }
 
-enum { DELTA_FEW = 16 }; /* tokens whose columns are copied where a head has no whole block of them */
+enum {
+    DELTA_FEW = 16
+}; /* tokens whose columns are copied where a head has no whole block of them */
 
 /* s f32 [dim, DELTA_COLUMNS]: columns first ... of a head's S, of which n are in v and o. */
 static void delta_block(const delta_args *a, float *s, int64_t head, int64_t first, int32_t n)

@@ -243,8 +243,8 @@ static void NAME(causal_conv)(const void *arg, int64_t begin, int64_t end, int32
 }
 
 /* The gated delta rule: Yang et al. 2024, arXiv:2412.06464, eq. 10; S here is theirs transposed.
- * A sum over the elements i of a key is four, by fma in ascending i, element i in sum i mod 4, added
- * as (0 + 2) + (1 + 3).  The decay is applied to S^T k, not to S before it. */
+ * A sum over the elements i of a key is four, by fma in ascending i, element i in sum i mod 4,
+ * added as (0 + 2) + (1 + 3).  The decay is applied to S^T k, not to S before it. */
 #ifdef IS_REFERENCE
 static void delta_sums(float *y, float sum[DELTA_CHAINS][DELTA_COLUMNS])
 {

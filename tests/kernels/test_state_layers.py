@@ -27,7 +27,9 @@ def runs(call):
         lib.isa_select(b"")
         lib.threads_start(1)
     assert all(
-        a.tobytes() == b.tobytes() for result in found for a, b in zip(result, found[0], strict=True)
+        a.tobytes() == b.tobytes()
+        for result in found
+        for a, b in zip(result, found[0], strict=True)
     )
     return found[0]
 

@@ -50,9 +50,9 @@ block. A plane takes as many pages as `capacity` of its own rows need; planes fo
 
 Version 4 is written for models with blocks that keep a state instead of keys and values (LFM2,
 Qwen3.5). At byte 192 are u32 n_state, the number of these blocks, and u32 state_floats, the f32 of
-each; the table of version 3 follows. The states are at the end of the file, each from the start of a
-page on, and checksummed like the planes. They are those after the last token, so such a snapshot is
-a prefix at its own length only.
+each; the table of version 3 follows. States are at the end of the file, each begins on a page, and
+they have checksums as planes have. They are those after the last token, so such a snapshot is a
+prefix at its own length only.
 
 Version 1 has the same bytes, but its model ID covers samples of the model file only, so different
 models can share one. It is refused.

@@ -1,7 +1,7 @@
 """Memory map of a KV cache: pointers to its tokens, keys and values, and states.
 
-Keys and values are rows, one for each token: those of a longer text contain those of its prefixes. A
-state is that after the last token alone. It cannot be cut back, only replaced by a copy that was
+Keys and values are rows, one for each token: those of a longer text contain those of its prefixes.
+A state is that after the last token alone. It cannot be cut back, only replaced by a copy that was
 kept.
 """
 

@@ -28,7 +28,7 @@ class Scratch(Planes):
         self._set_map(mmap.mmap(-1, self.layout.file_bytes, flags=flags))
 
     @property
-    def n_tok(self) -> int:  # type: ignore[override]
+    def n_tok(self) -> int:
         """Number of tokens."""
         return self._n_tok
 

@@ -101,7 +101,7 @@ class Snapshot(Planes):
         self.close()
 
     @property
-    def n_tok(self) -> int:  # type: ignore[override]
+    def n_tok(self) -> int:
         return self._n_tok
 
     @n_tok.setter

@@ -97,8 +97,8 @@ class HuggingFace(Record):
     other_names   keys of config.json that the family calls otherwise: usual name -> its own
     n_ff       intermediate_size in fact, of what config.json says
     block      sizes of block i, for families whose blocks differ
-    order      order in which elements of a tensor of a block are written, (of rows, of elements of a
-               row), each a list of their numbers in the checkpoint, or None: the same
+    order      order in which elements of a tensor of a block are written, (of rows, of elements of
+               a row), each a list of their numbers in the checkpoint, or None: the same
     space_prefix     False: the GGUF says that no space is put before a text
     refuse     raises UnsupportedError for values of config.json that no key of a GGUF can express
     keys       keys below the architecture's name beyond those of every family -> (kind, value)

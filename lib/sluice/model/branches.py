@@ -2,7 +2,7 @@
 
 Keys and values of a part are rows behind those of earlier parts, so a part can begin anywhere. A
 state is that after one number of tokens. So before a pass the positions are found where later parts
-begin, and while it runs the states there are copied. If copies of all would take more than MAX_BYTES,
+begin, and while it runs the states there are copied. If all copies would take more than MAX_BYTES,
 or a part begins where no state is known, it begins earlier, with the tokens that are there.
 """
 
@@ -12,7 +12,7 @@ from ..kernels import ffi
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from .interfaces import Cache
@@ -30,9 +30,9 @@ class Branches:
         self._now = [self._new() for _ in range(n_state)]  # states after the last row of a pass
         self._copies: dict[int, list[Any]] = {}  # by position
         self._spare: list[list[Any]] = []
-        # of each part of a pass: where its states come from, None: those of now; then (tokens, the
-        # position to copy the states to after them, or None)
-        self._steps: list[tuple[Callable[[int], Any] | None, list[tuple[int, int | None]]]] = []
+        # of each part of a pass: where its states come from, None: those of now; then (tokens, what
+        # the states are copied to after them, or None)
+        self._steps: list[tuple[Callable[[int], Any] | None, list[tuple[int, Any]]]] = []
         self._position: int | None = None  # of now
 
     def _new(self):

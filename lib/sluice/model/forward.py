@@ -463,7 +463,10 @@ class Forward:
         return y
 
     def delta_gates(self, x: Rows, beta: Rows, a: Any, dt: Any) -> Rows:
-        """Return exp(a softplus(x + dt)), decays; beta = sigmoid(beta). a, dt: const float * [n]."""
+        """Return decays exp(a softplus(x + dt)), and beta = sigmoid(beta) in place.
+
+        a, dt: const float * [n].
+        """
         y = self._rows("decay", x.n)
         self._do("delta_gates", y.p, beta.p, x.p, a, dt, self.n_tok, x.n)
         return y

@@ -6,9 +6,9 @@ an earlier part left there, and sees the rows below. So texts behind one prompt 
 begin behind the prompt, and a tree of continuations is its nodes, depth first, a token each.
 
 Matrix products take the rows of all parts at once; keys and values are stored, and attention is
-computed, part by part in each block. So are blocks with a state; branches.py has the states of parts
-that branch off. No result depends on what else a pass holds, because every
-operation computes a row the same way whatever the number of rows.
+computed, part by part in each block. So are blocks with a state; branches.py has the states of
+parts that branch off. No result depends on what else a pass holds, because every operation computes
+a row the same way whatever the number of rows.
 """
 
 from __future__ import annotations

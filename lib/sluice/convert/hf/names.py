@@ -45,9 +45,7 @@ def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
     for i in range(c.n_layer):
         wanted += [
             (f"blk.{i}.{name}", f"{prefix}layers.{i}.{stored_name}", shape)
-            for name, (stored_name, shape) in c.architecture.stored_shapes(
-                c.hf.block(c, i)
-            ).items()
+            for name, (stored_name, shape) in c.architecture.stored_shapes(c.hf.block(c, i)).items()
         ]
     norm = f"{c.architecture.output_norm}.weight", f"{prefix}{c.hf.output_norm}.weight"
     wanted.append((*norm, (c.n_embd,)))

@@ -1,8 +1,8 @@
 """LFM2 and LFM2.5, dense: attention in some blocks, a short convolution in the others.
 
 Liquid AI 2025, arXiv:2511.23404. The convolution is over the last `shortconv.l_cache` tokens, for
-each column by itself, between two gates that the token computes. A block of this kind keeps the last
-tokens' columns instead of keys and values.
+each column by itself, between two gates that the token computes. A block of this kind keeps the
+columns of the last tokens instead of keys and values.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from . import llama, qwen3
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..forward import Forward, Rows
     from typing import Any
 
+    from ..forward import Forward, Rows
     from ..interfaces import Config, Hparams, Keys, Model, Sizes
     from ..weights import Layer
 
@@ -37,7 +37,7 @@ def layers(m: Model, f: Forward) -> Rows:
 
 
 def short_convolution(f: Forward, i: int, w: Layer, x: Rows, h: Rows) -> tuple[Rows, Rows]:
-    """out(c * convolution(b * y)), [n, n_embd], b, c, y = in(h); returns (x, it) as `attend` does."""
+    """Return (x, o) as blocks.attend: o = out(c * convolution(b * y)), with b, c, y = in(h)."""
     n = x.n
     every = f.linear(h, w.shortconv_in_proj)
     b, c, y = (f.columns(every, at * n, n, name) for at, name in enumerate(("b", "c", "y")))

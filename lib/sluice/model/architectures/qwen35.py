@@ -1,4 +1,5 @@
-"""Qwen3.5 and 3.6, dense, their text part: gated delta nets, and gated attention in every fourth block.
+"""Qwen3.5 and 3.6, dense, their text part: gated delta nets, and gated attention in every fourth
+block.
 
 Yang et al. 2024, "Gated Delta Networks", arXiv:2412.06464; Qwen Team 2025, Qwen3-Next (gates of
 attention: arXiv:2505.06708). A delta net keeps a matrix for each head, in which a token replaces
@@ -21,9 +22,9 @@ from . import llama, qwen3
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..forward import Forward, Rows
     from typing import Any
 
+    from ..forward import Forward, Rows
     from ..interfaces import Config, Hparams, Keys, Model, Sizes
     from ..weights import Layer
 
