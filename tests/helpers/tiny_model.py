@@ -182,8 +182,8 @@ DEFAULTS = {
         "rope_base": 1e7,
         "eps": 1e-6,
         "head_dim": 64,
-        "n_rot": 32,
-        "interval": 4,
+        "n_rot": None,
+        "interval": 2,
         "n_key_heads": 2,
         "n_value_heads": 4,
         "state_dim": 32,
@@ -542,11 +542,11 @@ def metadata(c):
         numbers["attention.head_count_kv"] = ("[i32]", heads)
         numbers["shortconv.l_cache"] = ("u32", c["n_tap"])
     if arch == "qwen35":
-        n_pair = c["n_rot"] // 2
+        n_pair = (c["n_rot"] or c["head_dim"] // 2) // 2
         sections = [n_pair - 2 * (n_pair // 3), n_pair // 3, n_pair // 3, 0]
         numbers.update(
             {
-                "rope.dimension_count": ("u32", c["n_rot"]),
+                "rope.dimension_count": ("u32", 2 * n_pair),
                 "rope.dimension_sections": ("[i32]", sections),
                 "full_attention_interval": ("u32", c["interval"]),
                 "ssm.conv_kernel": ("u32", c["n_tap"]),

@@ -211,7 +211,7 @@ def yarn(**keys):
 
 LONG = {"arch": "phi3", "rope_scaling": {"type": "longrope", "original_context_length": 64}}
 LFM2 = {"arch": "lfm2", "n_layer": 3}
-QWEN35 = {"arch": "qwen35", "n_layer": 4}
+QWEN35 = {"arch": "qwen35", "n_layer": 4, "interval": 4}
 GEMMA4 = {"arch": "gemma4", "n_layer": 6}
 BAD_OF = [
     # (configuration, what is changed, exit code, the line that is printed, after the file's name)
@@ -456,7 +456,7 @@ BAD_OF = [
         LFM2,
         put("lfm2.shortconv.l_cache", "u32", 4),
         65,
-        "tensor blk.0.shortconv.conv.weight: shape [3, 128], expected [4, 128]",
+        "tensor blk.0.shortconv.conv.weight: shape [3, 64], expected [4, 64]",
     ),
     (
         LFM2,
@@ -468,7 +468,7 @@ BAD_OF = [
         LFM2,
         put("lfm2.attention.head_count_kv", "[i32]", [0, -1, 0]),
         65,
-        "lfm2.attention.head_count_kv: -1 of block 1 is not within 0 to 4",
+        "lfm2.attention.head_count_kv: expected u32, found i32 -1",
     ),
     (
         LFM2,
@@ -505,25 +505,25 @@ BAD_OF = [
         QWEN35,
         drop("qwen35.rope.dimension_sections"),
         65,
-        "qwen35.rope.dimension_sections is missing or no array of integers",
+        "qwen35.rope.dimension_sections: missing, or no array of integers",
     ),
     (
         QWEN35,
         put("qwen35.rope.dimension_sections", "u32", 16),
         65,
-        "qwen35.rope.dimension_sections is missing or no array of integers",
+        "qwen35.rope.dimension_sections: missing, or no array of integers",
     ),
     (
         QWEN35,
-        put("qwen35.rope.dimension_sections", "[i32]", [6, 5, 4, 0]),
+        put("qwen35.rope.dimension_sections", "[i32]", [2, 1, 0, 0]),
         69,
-        "qwen35.rope.dimension_sections [6, 5, 4, 0]: not all 16 pairs",
+        "qwen35.rope.dimension_sections [2, 1, 0, 0]: not all 4 pairs",
     ),
     (
         QWEN35,
-        put("qwen35.rope.dimension_sections", "[i32]", [20, -4, 0, 0]),
+        put("qwen35.rope.dimension_sections", "[i32]", [8, -4, 0, 0]),
         69,
-        "qwen35.rope.dimension_sections [20, -4, 0, 0]: not all 16 pairs",
+        "qwen35.rope.dimension_sections [8, -4, 0, 0]: not all 4 pairs",
     ),
     (QWEN35, drop("qwen35.ssm.state_size"), 65, "qwen35.ssm.state_size is missing"),
     (

@@ -165,10 +165,10 @@ class Keys:
             or not isinstance(value, Array)
             or value.kind in (STRING, ARRAY)
         ):
-            raise self.data_error(key, "is missing or no array of integers")
+            raise self.data_error(key, "missing, or no array of integers")
         entries = value.values(MAX_LAYERS)
         if any(not isinstance(n, int) for n in entries):
-            raise self.data_error(key, "is missing or no array of integers")
+            raise self.data_error(key, "missing, or no array of integers")
         return list(entries)
 
     def float(
