@@ -133,7 +133,8 @@ OTHERS |= {
 }
 
 RECURRENT = "lfm2", "qwen35"
-SMALL = {"n_layer": 2, "n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
+BLOCK = {"n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
+SMALL = {"n_layer": 2, **BLOCK}
 
 
 @pytest.fixture(scope="module")
@@ -343,6 +344,24 @@ def test_last_block_is_computed_for_what_is_asked_alone(models, name, monkeypatc
         ("attn_q", 40),
         *((name, 3) for name in names[1:]),
     ]
+
+
+@pytest.mark.parametrize("n_layer, first", [(3, "attn_qkv"), (4, "attn_q")])
+@pytest.mark.parametrize("arch", RECURRENT)
+def test_state_of_the_last_block_is_changed_by_all_tokens_and_seen_by_few(
+    tmp_path, monkeypatch, arch, n_layer, first
+):
+    write_model(str(tmp_path / "m.gguf"), arch=arch, n_layer=n_layer, n_vocab=400, **BLOCK)
+    m, seen, linears = Model(str(tmp_path / "m.gguf"), 1), [], Forward.linears
+    monkeypatch.setattr(
+        Forward,
+        "linears",
+        lambda f, x, *ws: seen.append((ws[0].name, f.n_tok)) or linears(f, x, *ws),
+    )
+    for _ in m.run(Scratch(m.geometry("f16"), 40), IDS[:40], 3):
+        pass
+    first = "in_proj" if (arch, first) == ("lfm2", "attn_qkv") else first
+    assert seen[-4][0] == first and [n for _, n in seen] == [40] * (len(seen) - 3) + [3] * 3
 
 
 def test_golden_models_cover_every_architecture():
