@@ -153,6 +153,14 @@ def test_few_copies_of_states_give_the_same_bits(models, name, monkeypatch):
             assert together(m, "f16", prefix, parts, chunk) == want, (n_copies, chunk)
 
 
+def test_part_without_known_states_is_refused(models):
+    """It would go on from those of other tokens."""
+    m, prefix = Model(models["lfm2-f32"], 1), list(range(50, 70))
+    f = packed.Packed(m.hparams, prefilled(m, "f16", prefix))
+    with pytest.raises(ValueError, match="no states after 7 tokens"):
+        f.start_parts([Part(7, [1, 2])], m.ropes)
+
+
 @pytest.mark.parametrize("chunk", [1, 4, 9])
 def test_passes_hold_all_tokens_in_order(chunk):
     parts = [Part(3, [1, 2, 3, 4, 5], "a"), Part(8, [6]), Part(2, [7, 8, 9], "b")]

@@ -87,6 +87,8 @@ class Branches:
         """Return a function of a state's number that gives the states after `pos` tokens."""
         if pos in self._copies:
             return self._copies[pos].__getitem__
+        if pos not in (0, self._cache.n_tok):
+            raise ValueError(f"no states after {pos} tokens: parts must be those of `plan`")
         return self._cache.state if pos else lambda i: ffi.NULL
 
     def _drop(self, pos):
