@@ -129,7 +129,7 @@ class Weights:
         if not all(0 < p[i] < maximum for i in range(n)):
             raise self._file.data_error(
                 f"tensor {name}.weight: a factor is not within 0 to"
-                f" {'{:g}'.format(maximum).replace('+0', '').replace('+', '')}"
+                f" {f'{maximum:g}'.replace('+0', '').replace('+', '')}"
             )
         return p
 
