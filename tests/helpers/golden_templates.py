@@ -1,7 +1,7 @@
-"""Write tests/golden/templates.jsonl: the output of transformers' apply_chat_template for the nine
-templates in shared/data/templates.
+"""Write tests/golden/templates.jsonl: the output of transformers' apply_chat_template for the
+templates in tests/data, those that make real-models fetches, and shared/data/templates.
 
-    build/golden-venv/bin/python3 tests/helpers/golden_templates.py [--check] [TEMPLATES]
+    build/golden-venv/bin/python3 tests/helpers/golden_templates.py [--check] [DIRECTORY...]
 
 A line is a template, a case of CASES, whether a generation prompt was asked for, and the SHA-256 of
 the text, or null where the template raises: templates say things of their own, which belong to the
@@ -13,6 +13,8 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+
+import real_models
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "templates.jsonl"
 NOW = 1_700_000_000
@@ -89,7 +91,7 @@ class Clock(datetime.datetime):
         return cls.fromtimestamp(NOW, datetime.timezone.utc)
 
 
-def lines_of(directory):
+def lines_of(paths):
     from jinja2.exceptions import TemplateError
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
@@ -101,7 +103,7 @@ def lines_of(directory):
         eos_token=EOS,
     )
     chat_template_utils.datetime = Clock
-    for path in sorted(Path(directory).glob("*.jinja")):
+    for path in paths:
         for name, (messages, variables) in CASES.items():
             for prompt in (True, False):
                 try:
@@ -122,13 +124,19 @@ def lines_of(directory):
 def main(argv):
     check = "--check" in argv
     rest = [a for a in argv if a != "--check"]
-    directory = (
-        Path(rest[0]) if rest else Path(__file__).parents[3] / "shared" / "data" / "templates"
-    )
-    if not directory.is_dir():
-        print(f"golden_templates: skipped, {directory} is not here")
+    directories = [Path(a) for a in rest] or [
+        Path(__file__).parents[1] / "data" / "templates",
+        real_models.DIRECTORY / "templates",
+        Path(__file__).parents[3] / "shared" / "data" / "templates",
+    ]
+    paths = {path.name: path for d in reversed(directories) for path in d.glob("*.jinja")}
+    known = {json.loads(line)["template"] for line in GOLDEN.read_text().splitlines()}
+    missing = sorted(known - paths.keys())
+    if missing and not rest:
+        print(f"golden_templates: skipped, {missing[0]} is not here")
         return 0
-    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines_of(directory))
+    in_order = [paths[name] for name in sorted(paths)]
+    lines = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines_of(in_order))
     if check:
         same = lines == GOLDEN.read_text()
         print(

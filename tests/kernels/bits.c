@@ -275,6 +275,10 @@ int main(int argc, char **argv)
     show("soft_cap", x, 4096 * 4);
     add_bias(x, w, 32, 128);
     show("add_bias", x, 4096 * 4);
+    scale(x, 4096, 0.22f);
+    scale_each(x, w, 32, 128);
+    take_columns(x, up + 7, 32, 100, 128);
+    show("scale, scale_each, take_columns", x, 4096 * 4);
     sigmoid_mul(x, up, 4096);
     show("sigmoid_mul", x, 4096 * 4);
     states();

@@ -122,6 +122,45 @@ def test_add_bias_adds_to_every_row():
     assert both(call).tobytes() == (x + b).tobytes()
 
 
+def test_scale_multiplies_every_element():
+    x = np.random.default_rng(3).normal(size=2**17 + 5).astype(np.float32)
+
+    def call():
+        y = Buffer(x.size, values=x)
+        lib.scale(y.p(), x.size, 0.22)
+        assert y.margins_untouched()
+        return y.a
+
+    assert both(call).tobytes() == (x * np.float32(0.22)).tobytes()
+
+
+def test_scale_each_multiplies_every_row_by_its_factor():
+    rng = np.random.default_rng(4)
+    x, b = rng.normal(size=(70, 333)).astype(np.float32), rng.normal(size=70).astype(np.float32)
+
+    def call():
+        y = Buffer(x.size, values=x)
+        lib.scale_each(y.p(), Buffer(b.size, values=b).p(), 70, 333)
+        assert y.margins_untouched()
+        return y.a
+
+    assert both(call).tobytes() == (x * b[:, None]).tobytes()
+
+
+def test_take_columns_copies_a_part_of_each_row():
+    x = np.random.default_rng(5).normal(size=(70, 96)).astype(np.float32)
+    source = Buffer(x.size, values=x)
+    for begin, n in ((0, 96), (0, 1), (32, 32), (95, 1)):
+
+        def call(begin=begin, n=n):
+            y = Buffer(70 * n, values=np.zeros((70, n), np.float32))
+            lib.take_columns(y.p(), source.p() + begin, 70, n, 96)
+            assert y.margins_untouched()
+            return y.a
+
+        assert both(call).tobytes() == x[:, begin : begin + n].tobytes()
+
+
 def test_yarn_frequencies_equal_the_paper():
     for base, factor, n_ctx, fast, slow in (
         (10000.0, 4.0, 4096, 32.0, 1.0),

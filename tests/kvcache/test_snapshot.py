@@ -9,6 +9,7 @@ import stat
 import struct
 
 import pytest
+from conftest import run
 from snapshot_files import LARGE, MIXED, MODEL, SMALL, content, fill, load, make, refused, seal
 
 from sluice.faults import Error
@@ -54,6 +55,13 @@ def test_snapshot_of_layers_of_several_widths_is_as_documented(tmp_path):
             assert data[at + 3 * row :][:row] == (digest * 2)[:row]
             at += -(-200 * row // 4096) * 4096
     assert at == size
+
+
+def test_dump_names_every_width(tmp_path):
+    done = run("gguf-dump", seal(tmp_path / "a.kv", geometry=MIXED))
+    assert done.returncode == 0 and b"key and value heads  2 x 8, 1 x 24, 3 x 8\n" in done.stdout
+    assert b"F16, 256 bytes per token" in done.stdout
+    assert run("gguf-dump", "--check", tmp_path / "a.kv").returncode == 0
 
 
 def test_grown_copy_of_layers_of_several_widths_has_all_rows(tmp_path):

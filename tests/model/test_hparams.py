@@ -637,6 +637,16 @@ BAD_OF = [
         69,
         "gemma4.attention.value_length_swa other than key_length_swa",
     ),
+    (GEMMA4, drop("rope_freqs.weight"), 65, "tensor rope_freqs.weight is missing"),
+    (
+        GEMMA4,
+        every(
+            put("gemma4.rope.scaling.type", "string", "yarn"),
+            put("gemma4.rope.scaling.factor", "f32", 4.0),
+        ),
+        69,
+        "gemma4.rope.scaling.type yarn",
+    ),
     (GEMMA4, drop("blk.0.attn_k.weight"), 65, "tensor blk.0.attn_k.weight is missing"),
     (GEMMA4, drop("blk.0.attn_v.weight"), 65, "tensor blk.0.attn_v.weight is missing"),
     (

@@ -200,7 +200,17 @@ def test_decode_equals_prefill(models, tmp_path, name, kv):
 
 
 @pytest.mark.parametrize(
-    "name", ["phi3-q8_0", "qwen3-q4_1", "mistral-q8_0", "mistral3-q8_0", "gemma4-q8_0"]
+    "name",
+    [
+        "phi3-q8_0",
+        "qwen3-q4_1",
+        "mistral-q8_0",
+        "mistral3-q8_0",
+        "gemma4-q8_0",
+        "gemma4-f32",
+        "smollm3-q8_0",
+        "granite-q4_0",
+    ],
 )
 def test_snapshot_past_the_original_context_has_the_same_bits(models, tmp_path, name):
     """64 positions, or a window of 50: a cache made for less, by another process, is continued in a

@@ -262,6 +262,7 @@ def test_quantized_model_of_every_architecture_runs(tmp_path, arch):
         head_dim=64,
         n_vocab=400,
         rope_scaling=scaling.get(arch),
+        **({"n_shared": 0, "n_ple": 256} if arch == "gemma4" else {}),
     )
     file = gguf.File(str(tmp_path / "m.gguf"))
     requantize.write(str(tmp_path / "o"), file, "Q4_K_M", requantize.plan(file, "Q4_K_M"))

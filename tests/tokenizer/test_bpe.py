@@ -657,3 +657,10 @@ def test_any_vocabulary_is_refused_or_encodes(build, added, merges, model, pre, 
     assert all(0 <= i < vocab.n_vocab for i in out) and len(out) <= 3 * len(data) + 2
     assert special or not any(map(vocab.is_control, vocab.encode(data)))
     assert len(decode(vocab, out)) <= 64 * len(data) + 64
+
+
+def test_gemma_4_ends_at_turns_and_before_the_response_of_a_tool(datafile, vocabularies):
+    file, vocab = vocabularies(datafile("vocab/ggml-vocab-gemma-4.gguf"))
+    tokens = file.metadata["tokenizer.ggml.tokens"].values()
+    assert {tokens[i] for i in vocab.eog} == {b"<eos>", b"<turn|>", b"<|tool_response>"}
+    assert not any(map(vocab.is_control, vocab.encode(b"<|tool_response><turn|></s>", bos=False)))

@@ -22,6 +22,7 @@ from .tensor import type_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from ..stream import Record
 
@@ -94,6 +95,12 @@ class SnapshotFile:
         ).close()
 
 
+def _heads(h: "dict[str, Any]") -> str:
+    """Return "2 x 32", or "2 x 32, 1 x 64" if layers differ, in the order of the layers."""
+    widths = h["widths"] or [(h["n_head_kv"], h["head_dim"])]
+    return ", ".join(f"{n_head} x {head_dim}" for n_head, head_dim in dict.fromkeys(widths))
+
+
 def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
     """Print a snapshot: header, tokens and the largest logits; with `full` all tokens."""
     h, n_tok = snapshot.header, snapshot.header["n_tok"]
@@ -127,7 +134,7 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
         ("tokens", f"{n_tok} of {h['capacity']}"),
         ("vocabulary", h["n_vocab"]),
         ("layers", h["n_layer"]),
-        ("key and value heads", f"{h['n_head_kv']} x {h['head_dim']}"),
+        ("key and value heads", _heads(h)),
         ("stored as", f"{type_name(h['kv_type'])}, {row_bytes} bytes per token"),
         ("arithmetic", h["arithmetic"]),
     ]

@@ -106,7 +106,7 @@ class Forward:
 
     def __init__(self, hparams: Any, cache: Cache) -> None:
         self.h, self.cache, self.n_tok = hparams, cache, 0
-        self._n_head_kv = {hparams.block(i).n_head_kv for i in range(hparams.n_layer)} - {0}
+        self._n_head_kv: set[int] = set()  # of all blocks; when a chunk is begun
         self._buffers: dict[str, Any] = {}
         # activations whose forms are cached; block -> (q, d, s, sums), and terms, of lib.matmuls
         self._packed: Rows | None = None
@@ -132,6 +132,7 @@ class Forward:
         self.pos, self.n_last, c = pos, n_last, self.cache
         # sealing a snapshot maps it at another address
         if not self._planes or self._planes[0][0] != c.k(0):
+            self._n_head_kv = {self.h.block(i).n_head_kv for i in range(self.h.n_layer)} - {0}
             self._planes = [
                 (ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i)))
                 for i in range(self.h.n_kv)

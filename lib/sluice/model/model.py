@@ -193,7 +193,8 @@ class Model:
         h = self.hparams
         if self.file.size <= SMALL_MODEL:
             chunk = min(chunk, SMALL_CHUNK)
-        return max(1, min(chunk, MAX_ACTIVATIONS // max(h.n_embd, h.n_ff, h.n_head * h.head_dim)))
+        widest = max(h.n_embd, h.n_ff, h.n_head * h.head_dim, h.n_ple * h.n_layer)
+        return max(1, min(chunk, MAX_ACTIVATIONS // widest))
 
     def extend(
         self, cache: Cache, tokens: list[int], chunk: int = CHUNK, f: Forward | None = None

@@ -30,6 +30,7 @@ END_MARKS = (  # tokens that end a turn, whatever their metadata
     b"<|endoftext|>",
     b"<end_of_turn>",
     b"<turn|>",
+    b"<|tool_response>",
     b"<|return|>",
     b"<|call|>",
     b"<end_of_utterance>",

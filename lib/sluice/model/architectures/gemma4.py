@@ -89,7 +89,7 @@ def rules(h: Hparams, keys: Keys) -> None:
     h.windows = [window if local else 0 for local in is_local]
     h.scale, h.final_cap = 1.0, keys.cap("final_logit_softcapping")
     h.n_ple = keys.int("embedding_length_per_layer_input", 0, keys.MAX_WIDTH, 0)
-    read_rope(h, keys)
+    read_rope(h, keys, all(is_local))
     n_head_kv = keys.ints("attention.head_count_kv", 1, h.n_head, h.n_head)
     n_ff = keys.ints("feed_forward_length", 1, keys.MAX_WIDTH)
     head_dim = keys.int("attention.key_length_swa", 2, keys.MAX_HEAD_DIM)
@@ -112,9 +112,13 @@ def rules(h: Hparams, keys: Keys) -> None:
     share(h, keys, is_local)
 
 
-def read_rope(h: Hparams, keys: Keys) -> None:
-    """Local blocks turn by a base of their own, never scaled."""
+def read_rope(h: Hparams, keys: Keys, all_local: bool) -> None:
+    """Local blocks turn by a base of their own, never scaled. Global ones need `rope_freqs`."""
+    if h.rope.kind not in ("none", "linear"):
+        raise keys.unsupported_error(f"rope.scaling.type {h.rope.kind}")
     h.rope.max_divisor = MAX_DIVISOR
+    if not all_local:
+        h.rope.divisors, h.rope.tensors = "rope_freqs", ("rope_freqs",)
     h.rope_local = Rope(keys.float("rope.freq_base_swa", 0.0, 1e12, LOCAL_ROPE_BASE))
     h.n_rot_local = keys.int("rope.dimension_count_swa", 2, keys.MAX_HEAD_DIM, h.n_rot)
     if h.n_rot_local % 2:
