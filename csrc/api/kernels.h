@@ -95,8 +95,12 @@ void silu_mul(float *gate, const float *up, int64_t n);
 void gelu_mul(float *gate, const float *up, int64_t n);
 /* x f32 [n] = cap tanh(x / cap), cap > 0. */
 void soft_cap(float *x, int64_t n, float cap);
+/* x f32 [n] *= sigmoid(gate);  sigmoid(x) = 1 / (1 + exp(-x)). */
+void sigmoid_mul(float *x, const float *gate, int64_t n);
 /* x f32 [n] += y. */
 void add(float *x, const float *y, int64_t n);
+/* x f32 [n] *= y. */
+void mul(float *x, const float *y, int64_t n);
 /* x f32 [n_tok, n] += b f32 [n], row by row. */
 void add_bias(float *x, const float *b, int32_t n_tok, int32_t n);
 /* x f32 [n] *= factor. */
@@ -118,6 +122,26 @@ double to_unit_length(float *x, int32_t n);
 /* Returns the sum of a[i] b[i], f32 [n]. */
 double dot_f64(const float *a, const float *b, int32_t n);
 
+/* ---- layers with a state: what they keep of the tokens so far, and change ------------- */
+
+/* y f32 [n_tok, n]: a convolution of each column of x, [n_tok, n_x], of which it reads the first n
+ * columns (x may point into a row): y_t = sum_j w_j x_{t - n_tap + 1 + j}, then SiLU of it where
+ * silu is not 0.  w f32 [n, n_tap].  state f32 [n_tap - 1, n]: the rows before the first, then the
+ * last ones.  2 <= n_tap <= MAX_CONV. */
+void causal_conv(float *y, const float *x, const float *w, float *state, int32_t n_tok, int32_t n,
+                 int32_t n_x, int32_t n_tap, int32_t silu);
+/* decay f32 [n_tok, n_head] = exp(a softplus(x + dt)), beta = sigmoid(beta); x of the same shape, a
+ * and dt f32 [n_head].  softplus(x) = ln(1 + exp(x)). */
+void delta_gates(float *decay, float *beta, const float *x, const float *a, const float *dt,
+                 int32_t n_tok, int32_t n_head);
+/* o f32 [n_tok, n_head, dim]: the gated delta rule, token by token in each head,
+ *     S *= decay;  S += k (beta (v - S^T k))^T;  o = S^T q
+ * q, k f32 [n_tok, n_head_k, dim], head h with h mod n_head_k; v f32 [n_tok, n_head, dim]; decay,
+ * beta f32 [n_tok, n_head]; state f32 [n_head, dim, dim]: S, a row for each element of k. */
+void delta_net(float *o, const float *q, const float *k, const float *v, const float *decay,
+               const float *beta, float *state, int32_t n_tok, int32_t n_head_k, int32_t n_head,
+               int32_t dim);
+
 /* ---- replay.c: calls of the operations above, from a list ---------------------------- */
 
 enum {
@@ -136,7 +160,12 @@ enum {
     CALL_ADD_BIAS,
     CALL_SCALE,
     CALL_SCALE_EACH,
-    CALL_TAKE_COLUMNS
+    CALL_TAKE_COLUMNS,
+    CALL_MUL,
+    CALL_SIGMOID_MUL,
+    CALL_CAUSAL_CONV,
+    CALL_DELTA_GATES,
+    CALL_DELTA_NET
 };
 
 /* kind: one of CALL_...; then the parameters of the function of that name, in its order.  Those of
@@ -158,11 +187,17 @@ typedef struct {
         struct { float *o; const float *q; int32_t type; const void *k, *v; float *scores;
                  int32_t n_tok, pos, n_head, n_head_kv, head_dim, window;
                  float scale, cap; } attention;
-        struct { float *y; const float *x; int64_t n; } pair; /* silu_mul, gelu_mul, add */
+        /* silu_mul, gelu_mul, add, mul, sigmoid_mul */
+        struct { float *y; const float *x; int64_t n; } pair;
         struct { float *x; const float *b; int32_t n_tok, n; } add_bias;
         struct { float *x; int64_t n; float factor; } scale;
         struct { float *x; const float *factor; int32_t n_tok, n; } scale_each;
         struct { float *y; const float *x; int32_t n_tok, n, n_x; } take_columns;
+        struct { float *y; const float *x, *w; float *state; int32_t n_tok, n, n_x, n_tap, silu;
+        } causal_conv;
+        struct { float *decay, *beta; const float *x, *a, *dt; int32_t n_tok, n_head; } delta_gates;
+        struct { float *o; const float *q, *k, *v, *decay, *beta; float *state;
+                 int32_t n_tok, n_head_k, n_head, dim; } delta_net;
     };
     // clang-format on
 } operation;

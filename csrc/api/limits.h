@@ -10,6 +10,7 @@ enum {
     MAX_WIDTH = 1 << 20,
     MAX_HEADS = 4096,
     MAX_HEAD_DIM = 1024, /* attention kernels keep a block of positions on the stack */
+    MAX_CONV = 16,       /* taps of a causal convolution */
     MAX_CONTEXT = 1 << 24
 };
 

@@ -15,5 +15,14 @@ typedef struct { uint16_t *terms; const float *x; int32_t n_tok, n; } split_args
 typedef struct { float *x; const float *cs; int32_t n_head, head_dim, n_pair, half; } rope_args;
 typedef struct { float *y; const float *x; } pair_args;
 typedef struct { float *x; float cap; } cap_args;
+typedef struct { float *y; const float *x, *w; float *state; int32_t n_tok, n, n_x, n_tap, silu;
+} conv_args;
+typedef struct { float *o; const float *q, *k, *v, *decay, *beta; float *state;
+                 int32_t n_tok, n_head_k, n_head, dim; } delta_args;
 // clang-format on
+enum {
+    CONV_CHANNELS = 64, /* columns of an item of causal_conv */
+    DELTA_COLUMNS = 32, /* columns of S of an item of delta_net */
+    DELTA_CHAINS = 4    /* its sums over the rows of S */
+};
 #endif

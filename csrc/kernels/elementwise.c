@@ -81,6 +81,12 @@ void gelu_mul(float *gate, const float *up, int64_t n)
     parallel(best_isa()->gelu_mul, &a, n, SMALL_WORK / 8);
 }
 
+void sigmoid_mul(float *x, const float *gate, int64_t n)
+{
+    const pair_args a = {x, gate};
+    parallel(best_isa()->sigmoid_mul, &a, n, SMALL_WORK / 8);
+}
+
 void soft_cap(float *x, int64_t n, float cap)
 {
     const cap_args a = {x, cap};
@@ -99,6 +105,20 @@ void add(float *x, const float *y, int64_t n)
 {
     const pair_args a = {x, y};
     parallel(add_range, &a, n, SMALL_WORK / 2);
+}
+
+static void mul_range(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const pair_args *a = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        a->y[i] *= a->x[i];
+}
+
+void mul(float *x, const float *y, int64_t n)
+{
+    const pair_args a = {x, y};
+    parallel(mul_range, &a, n, SMALL_WORK / 2);
 }
 
 typedef struct { float *x, factor; } scale_args;

@@ -21,6 +21,8 @@
  *   then the exponentials, their sum in 16 lanes by position mod 16, and the values in ascending
  *   position, one fma each: scores may be split over threads by position, values by element, and no
  *   bit depends on the split.
+ * - Layers with a state go through the tokens one after the other, whatever the length of a prompt:
+ *   forms that take many at once round otherwise.  Columns of a state do not depend on each other.
  *
  * avx2.c, avx512.c and neon.c compile this file again (set.h) and replace what is faster by hand.
  */
@@ -151,6 +153,14 @@ static void NAME(gelu_mul)(const void *arg, int64_t begin, int64_t end, int32_t 
     }
 }
 
+static void NAME(sigmoid_mul)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const pair_args *a = arg;
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        a->y[i] = gate_f32(a->y[i], a->x[i]);
+}
+
 static void NAME(soft_cap)(const void *arg, int64_t begin, int64_t end, int32_t thread)
 {
     const cap_args *a = arg;
@@ -188,6 +198,116 @@ static void NAME(rope)(const void *arg, int64_t begin, int64_t end, int32_t thre
             x[i * step] = fmaf(u, c, -(v * s));
             x[i * step + apart] = fmaf(u, s, v * c);
         }
+    }
+}
+
+/* ---- layers with a state ------------------------------------------------------------- */
+
+/* A column is one sum, by fma from the oldest row on; the last rows become the state. */
+static void NAME(causal_conv)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const conv_args *a = arg;
+    const int32_t n_old = a->n_tap - 1;
+    const int64_t n_x = a->n_x;
+    (void)thread;
+    for (int64_t block = begin; block < end; block++) {
+        const int64_t first = block * CONV_CHANNELS;
+        const int32_t n = (int32_t)(a->n - first < CONV_CHANNELS ? a->n - first : CONV_CHANNELS);
+        float w[MAX_CONV][CONV_CHANNELS] = {{0}}; /* transposed: a lane is a column */
+        float *state = a->state + first;
+        const float *x = a->x + first;
+        for (int32_t i = 0; i < n; i++)
+            for (int32_t j = 0; j < a->n_tap; j++)
+                w[j][i] = a->w[(first + i) * a->n_tap + j];
+        for (int64_t t = 0; t < a->n_tok; t++) {
+            float sum[CONV_CHANNELS] = {0}, *y = a->y + t * a->n + first;
+            for (int32_t j = 0; j < a->n_tap; j++) {
+                const int64_t at = t - n_old + j;
+                const float *row = at < 0 ? state + (at + n_old) * a->n : x + at * n_x;
+                for (int32_t i = 0; i < n; i++)
+                    sum[i] = fmaf(w[j][i], row[i], sum[i]);
+            }
+            if (a->silu)
+                for (int32_t i = 0; i < n; i++)
+                    y[i] = gate_f32(sum[i], sum[i]);
+            else
+                for (int32_t i = 0; i < n; i++)
+                    y[i] = sum[i];
+        }
+        for (int64_t i = 0; i < n_old; i++) {
+            const int64_t at = a->n_tok - n_old + i;
+            memcpy(state + i * a->n, at < 0 ? state + (at + n_old) * a->n : x + at * n_x,
+                   (size_t)n * 4);
+        }
+    }
+}
+
+/* The gated delta rule: Yang et al. 2024, arXiv:2412.06464, eq. 10; S here is theirs transposed.
+ * A sum over the elements i of a key is four, by fma in ascending i, element i in sum i mod 4,
+ * added as (0 + 2) + (1 + 3).  The decay is applied to S^T k, not to S before it. */
+#ifdef IS_REFERENCE
+static void delta_sums(float *y, float sum[DELTA_CHAINS][DELTA_COLUMNS])
+{
+    for (int j = 0; j < DELTA_COLUMNS; j++)
+        y[j] = (sum[0][j] + sum[2][j]) + (sum[1][j] + sum[3][j]);
+}
+
+/* s f32 [dim, DELTA_COLUMNS]: S, columns of one head. */
+static void delta_token(float *o, float *s, const float *q, const float *k, const float *v,
+                        float decay, float beta, int32_t dim)
+{
+    float read[DELTA_CHAINS][DELTA_COLUMNS] = {{0}}, out[DELTA_CHAINS][DELTA_COLUMNS] = {{0}};
+    float delta[DELTA_COLUMNS];
+    for (int32_t i = 0; i < dim; i++)
+        for (int j = 0; j < DELTA_COLUMNS; j++)
+            read[i % DELTA_CHAINS][j] =
+                fmaf(s[i * DELTA_COLUMNS + j], k[i], read[i % DELTA_CHAINS][j]);
+    delta_sums(delta, read);
+    for (int j = 0; j < DELTA_COLUMNS; j++)
+        delta[j] = beta * fmaf(-decay, delta[j], v[j]);
+    for (int32_t i = 0; i < dim; i++)
+        for (int j = 0; j < DELTA_COLUMNS; j++) {
+            const float x = fmaf(k[i], delta[j], decay * s[i * DELTA_COLUMNS + j]);
+            s[i * DELTA_COLUMNS + j] = x;
+            out[i % DELTA_CHAINS][j] = fmaf(x, q[i], out[i % DELTA_CHAINS][j]);
+        }
+    delta_sums(o, out);
+}
+
+/* For columns first ... first + n - 1 of a head, s as above. */
+static void delta_block(const delta_args *a, float *s, int64_t head, int64_t first, int32_t n)
+{
+    float v[DELTA_COLUMNS] = {0}, o[DELTA_COLUMNS];
+    for (int64_t t = 0; t < a->n_tok; t++) {
+        const int64_t at = t * a->n_head + head, dim = a->dim;
+        const int64_t key = (t * a->n_head_k + head % a->n_head_k) * dim;
+        memcpy(v, a->v + at * dim + first, (size_t)n * 4);
+        delta_token(o, s, a->q + key, a->k + key, v, a->decay[at], a->beta[at], a->dim);
+        memcpy(a->o + at * dim + first, o, (size_t)n * 4);
+    }
+}
+#else
+#include "kernels/delta.h"
+#endif
+
+/* An item is DELTA_COLUMNS columns of a head's S, which stay in the processor's cache. */
+static void NAME(delta_net)(const void *arg, int64_t begin, int64_t end, int32_t thread)
+{
+    const delta_args *a = arg;
+    const int32_t dim = a->dim, n_block = (dim + DELTA_COLUMNS - 1) / DELTA_COLUMNS;
+    _Alignas(64) float s[MAX_HEAD_DIM * DELTA_COLUMNS];
+    (void)thread;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t head = item / n_block, first = item % n_block * DELTA_COLUMNS;
+        const int32_t n = dim - first < DELTA_COLUMNS ? (int32_t)(dim - first) : DELTA_COLUMNS;
+        float *state = a->state + head * dim * dim + first;
+        if (n < DELTA_COLUMNS)
+            memset(s, 0, (size_t)dim * DELTA_COLUMNS * 4);
+        for (int64_t i = 0; i < dim; i++)
+            memcpy(s + i * DELTA_COLUMNS, state + i * dim, (size_t)n * 4);
+        delta_block(a, s, head, first, n);
+        for (int64_t i = 0; i < dim; i++)
+            memcpy(state + i * dim, s + i * DELTA_COLUMNS, (size_t)n * 4);
     }
 }
 
@@ -402,7 +522,10 @@ const isa isa_reference = {
     attention_reference,
     silu_mul_reference,
     gelu_mul_reference,
+    sigmoid_mul_reference,
     soft_cap_reference,
+    causal_conv_reference,
+    delta_net_reference,
     cache_store_reference,
     NULL,
     NULL,

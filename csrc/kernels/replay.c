@@ -57,6 +57,22 @@ static void make(const operation *p, int32_t pos)
         take_columns(p->take_columns.y, p->take_columns.x, p->take_columns.n_tok, p->take_columns.n,
                      p->take_columns.n_x);
         break;
+    case CALL_MUL: mul(p->pair.y, p->pair.x, p->pair.n); break;
+    case CALL_SIGMOID_MUL: sigmoid_mul(p->pair.y, p->pair.x, p->pair.n); break;
+    case CALL_CAUSAL_CONV:
+        causal_conv(p->causal_conv.y, p->causal_conv.x, p->causal_conv.w, p->causal_conv.state,
+                    p->causal_conv.n_tok, p->causal_conv.n, p->causal_conv.n_x,
+                    p->causal_conv.n_tap, p->causal_conv.silu);
+        break;
+    case CALL_DELTA_GATES:
+        delta_gates(p->delta_gates.decay, p->delta_gates.beta, p->delta_gates.x, p->delta_gates.a,
+                    p->delta_gates.dt, p->delta_gates.n_tok, p->delta_gates.n_head);
+        break;
+    case CALL_DELTA_NET:
+        delta_net(p->delta_net.o, p->delta_net.q, p->delta_net.k, p->delta_net.v,
+                  p->delta_net.decay, p->delta_net.beta, p->delta_net.state, p->delta_net.n_tok,
+                  p->delta_net.n_head_k, p->delta_net.n_head, p->delta_net.dim);
+        break;
     }
 }
 

@@ -10,7 +10,7 @@
  *                      WITHOUT_QUANTIZE
  *     VECTOR           the register of f32, and VECTOR_LANES, VECTOR_ZERO(), VECTOR_LOAD(p),
  *                      VECTOR_STORE(p, v), VECTOR_FMA(a, b, sum) and VECTOR_KEEP(v): v stays in a
- *                      register. For float_panel.h
+ *                      register. For float_panel.h; VECTOR_SET(x) for delta.h
  *
  * A name that other files see is NAME(f); all others are static.
  *

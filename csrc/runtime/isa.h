@@ -19,7 +19,10 @@ typedef struct isa {
     range_function *attention;  /* attention_args; n_head_kv x blocks of item_tok, or n_part */
     range_function *silu_mul;   /* pair_args; elements */
     range_function *gelu_mul;
-    range_function *soft_cap; /* cap_args; elements */
+    range_function *sigmoid_mul;
+    range_function *soft_cap;    /* cap_args; elements */
+    range_function *causal_conv; /* conv_args; blocks of CONV_CHANNELS */
+    range_function *delta_net;   /* delta_args; heads x blocks of DELTA_COLUMNS */
     void (*cache_store)(void *y, int32_t type, const float *x, int64_t n);
     /* Bytes of int8 activations packed for matmul; 0 or NULL: matmul reads them as they are. */
     int64_t (*packed_bytes)(int32_t block, int64_t n_tok, int64_t n);

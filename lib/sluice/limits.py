@@ -16,6 +16,7 @@ MAX_LAYERS = 512
 MAX_WIDTH = 1 << 20  # of activations
 MAX_HEADS = 4096
 MAX_HEAD_DIM = 1024
+MAX_CONV = 16  # taps of a convolution over tokens
 
 # of the sampler's arguments: (minimum, maximum), both included; None: any finite number
 TEMPERATURE = 0, None

@@ -267,8 +267,14 @@ def test_chat_first_answer_equals_generate(model, tmp_path):
         )
 
 
-def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model):
+@pytest.mark.parametrize("arch", ["llama", "lfm2", "qwen35"])
+def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model, tmp_path, arch):
     """Three turns with one cache, and each with an empty one: the same answers."""
+    if arch != "llama":
+        marks = ["<|im_start|>", "<|im_end|>"]
+        model = write_chat_model(
+            tmp_path / "m.gguf", marks, CHATML, arch=arch, n_layer=4, n_ctx=400
+        )
     m = Model(model, 1)
     words, ours = Vocab(m.file), []
     t = template.of(m.file, words)

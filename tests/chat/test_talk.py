@@ -11,6 +11,7 @@ import pytest
 from chat_model import write_chat_model
 from conftest import ROOT
 from forked import run
+from tiny_model import WITH_STATES
 
 import sluice
 from sluice.chat import talk
@@ -20,14 +21,16 @@ from sluice.model.model import Model
 from sluice.tokenizer.vocabulary import Vocab
 
 CHATML = (ROOT / "configs" / "chatml.jinja").read_text()
-# without <|im_end|>, </s>, <|im_start|>
-ENDLESS = ["--bias", "419=-inf", "--bias", "2=-inf", "--bias", "418=-inf"]
+# without control tokens, whose answers a talk keeps as text: <unk>, <s> and <|im_start|>
+PLAIN = [word for i in (0, 1, 418) for word in ("--bias", f"{i}=-inf")]
+ENDLESS = [*PLAIN, "--bias", "419=-inf", "--bias", "2=-inf"]  # without <|im_end|>, </s>
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
+@pytest.fixture(scope="module", params=["llama", *WITH_STATES])
+def model(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("talk") / "chat.gguf"
-    return write_chat_model(path, ["<|im_start|>", "<|im_end|>"], CHATML, n_ctx=700)
+    config = {"arch": request.param, "n_layer": 4, "n_ctx": 700}
+    return write_chat_model(path, ["<|im_start|>", "<|im_end|>"], CHATML, **config)
 
 
 def chat(model, *options, input=b"", status=0):
@@ -46,12 +49,11 @@ def new_tokens(done):
 
 def test_runs_that_share_a_talk_are_one_conversation(model, tmp_path):
     lines = [b"Who are you?\n", b"And now?\n", "Grüße!\n".encode()]
-    one = chat(
-        model, "-n", 12, "-o", tmp_path / "one", "--system", "Be brief.", input=b"".join(lines)
-    )
+    options = [*PLAIN, "-n", 12, "--system", "Be brief."]
+    one = chat(model, *options, "-o", tmp_path / "one", input=b"".join(lines))
     talk, answers = tmp_path / "talk.jsonl", b""
     for n, line in enumerate(lines):
-        done = chat(model, "-n", 12, "--talk", talk, "--system", "Be brief.", input=line)
+        done = chat(model, *options, "--talk", talk, input=line)
         answers += done.stdout
         new, all_of_them = new_tokens(done)[0]
         assert new == all_of_them if not n else new < 40 < all_of_them
@@ -102,7 +104,7 @@ def test_no_answer_depends_on_the_state(model, tmp_path, state):
     done = chat(model, "-n", 9, "--talk", talk, *options, input=b"And?\n")
     assert done.stdout == plain.stdout
     assert (b"not used" in done.stderr) == (state in ("damaged", "other type"))
-    assert new_tokens(chat(model, "-n", 9, "--talk", talk, input=b"Well\n"))[0][0] < 30
+    assert new_tokens(chat(model, "-n", 9, "--talk", talk, input=b"Well\n"))[0][0] < 40
 
 
 @pytest.mark.parametrize("n", [1, 5, 11, 19])

@@ -85,6 +85,22 @@ def test_logits_equal_transformers(converted, name):
         assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
 
 
+def of_qwen35(name, x, c):
+    """Heads of values that share a key are as many apart as there are keys."""
+    n_key, n_value = c["linear_num_key_heads"], c["linear_num_value_heads"]
+    shape = n_key, n_value // n_key, -1
+    apart = lambda rows: rows.reshape(*shape, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+    at = 2 * n_key * c["linear_key_head_dim"]
+    if name in ("linear_attn.in_proj_qkv", "linear_attn.conv1d"):
+        return np.concatenate([x[:at], apart(x[at:])])
+    if name == "linear_attn.out_proj":
+        return np.ascontiguousarray(apart(x.T).T)
+    if name == "linear_attn.A_log":
+        return apart(-np.exp(x.astype(np.float64)).astype(np.float32))
+    others = "in_proj_z", "in_proj_a", "in_proj_b", "dt_bias"
+    return apart(x) if name.removeprefix("linear_attn.") in others else x
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_tensors_are_those_of_the_folder_under_their_names(converted, name):
     """Names by the gguf package's own table; values bit for bit, but for what the convention
@@ -97,7 +113,8 @@ def test_tensors_are_those_of_the_folder_under_their_names(converted, name):
     table = gguf_package.get_tensor_name_map(number, c["num_hidden_layers"])
     head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
     for key, x in theirs.items():
-        t = found.pop(table.get_name(key, try_suffixes=(".weight", ".bias")))
+        theirs_is = key.replace(".dt_bias", ".dt_proj.bias")  # as its converter renames it
+        t = found.pop(table.get_name(theirs_is, try_suffixes=(".weight", ".bias")))
         got = dequantize(t.data, t.tensor_type).reshape(x.shape)
         if arch in NEIGHBOURS and ("q_proj" in key or "k_proj" in key):
             x = np.concatenate(
@@ -109,7 +126,9 @@ def test_tensors_are_those_of_the_folder_under_their_names(converted, name):
                     for h in range(0, len(x), head_dim)
                 ]
             )
-        if arch.startswith("gemma") and "norm" in key:
+        if arch == "qwen35":
+            x = of_qwen35(key.split(".", 3)[-1].removesuffix(".weight"), x, c)
+        if arch.startswith(("gemma", "qwen35")) and "norm" in key and "linear_attn" not in key:
             x = x + np.float32(1)
         assert got.tobytes() == x.tobytes(), key
         assert x.ndim > 1 or t.tensor_type == gguf_package.GGMLQuantizationType.F32

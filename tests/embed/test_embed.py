@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT, run, sets_here
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_model import WITH_STATES
 
 from sluice.embed import embedder, prompt, vectors
 from sluice.embed.embedder import Embedder
@@ -39,6 +40,8 @@ def folder(tmp_path_factory):
     d = tmp_path_factory.mktemp("embed")
     for name in embed_models.MODELS:
         embed_models.write_golden(d / f"{name}.gguf", name)
+    for arch in WITH_STATES:
+        embed_models.write(d / f"{arch}.gguf", arch=arch, n_layer=4, n_ctx=256, n_embd=64)
     embed_models.write_ranker(d / "ranker.gguf", "own")
     (d / "q.yaml").write_text('before: "Query: "\n')
     return d
@@ -97,21 +100,24 @@ def digest(folder, *argv, isa="", threads=2, **kwargs):
     return hashlib.sha256(out).hexdigest()
 
 
+@pytest.mark.parametrize("arch", ["qwen3", *WITH_STATES])
 @pytest.mark.parametrize("pooling", prompt.POOLINGS)
-def test_bits_do_not_depend_on_batch_threads_and_instruction_set(folder, pooling):
-    how = ("--pooling", pooling)
-    want = digest(folder, *how)
+def test_bits_do_not_depend_on_batch_threads_and_instruction_set(folder, pooling, arch):
+    how, model = ("--pooling", pooling), {"model": f"{arch}.gguf"}
+    want = digest(folder, *how, **model)
     for n in (1, 7, 64):
-        assert digest(folder, *how, "-b", n) == want, n
-    assert digest(folder, *how, threads=1) == digest(folder, *how, threads=5) == want
+        assert digest(folder, *how, "-b", n, **model) == want, n
+    assert digest(folder, *how, threads=1, **model) == want
+    assert digest(folder, *how, threads=5, **model) == want
     for isa in sets_here():
-        assert digest(folder, *how, isa=isa) == want, isa
+        assert digest(folder, *how, isa=isa, **model) == want, isa
 
 
+@pytest.mark.parametrize("arch", ["qwen3", *WITH_STATES])
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(LINES), min_size=1, max_size=12), st.sampled_from(prompt.POOLINGS))
-def test_a_vector_does_not_depend_on_its_neighbours(folder, texts, pooling):
-    model = Model(str(folder / "qwen3.gguf"))
+def test_a_vector_does_not_depend_on_its_neighbours(folder, arch, texts, pooling):
+    model = Model(str(folder / f"{arch}.gguf"))
     together = Embedder(model, Prompt(b"Query: "), pooling, n_batch=5)
     alone = lambda: Embedder(model, Prompt(b"Query: "), pooling)
     found = [v.values for v in together.ask_many([t.encode() for t in texts])]
@@ -120,9 +126,10 @@ def test_a_vector_does_not_depend_on_its_neighbours(folder, texts, pooling):
         assert v.values == values
 
 
-def test_long_texts_take_several_passes_and_keep_their_bits(folder, tmp_path):
+@pytest.mark.parametrize("arch, n_layer", [("llama", 1), ("lfm2", 2), ("qwen35", 4)])
+def test_long_texts_take_several_passes_and_keep_their_bits(tmp_path, arch, n_layer):
     """A text longer than a pass, between others: its mean is over all of its pieces."""
-    embed_models.write(tmp_path / "m.gguf", arch="llama", n_layer=1, n_ctx=2048, n_embd=64)
+    embed_models.write(tmp_path / "m.gguf", arch=arch, n_layer=n_layer, n_ctx=2048, n_embd=64)
     model = Model(str(tmp_path / "m.gguf"))
     texts = [b"one", b"many words " * 150, b"two", b"other words " * 140]
     for pooling in prompt.POOLINGS:

@@ -16,7 +16,7 @@ from forked import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_models import GEMMA3, SMOLLM2
-from tiny_model import write_model
+from tiny_model import WITH_STATES, write_model
 
 import sluice
 from sluice.generate import sampler as chain
@@ -57,6 +57,8 @@ def tiny(tmp_path_factory):
     write_model(
         str(d / "gemma3.gguf"), arch="gemma3", type="f16", n_layer=2, n_vocab=420, n_ctx=400
     )
+    for arch in WITH_STATES:
+        write_model(str(d / f"{arch}.gguf"), arch=arch, n_layer=4, n_vocab=420, n_ctx=400)
     write_chat_model(d / "chat.gguf", ["<|im_start|>", "<|im_end|>"], CHATML, n_ctx=400)
     return d
 
@@ -77,7 +79,7 @@ def generated(model, words, directory, rules, kind, n, rows, keep=True, complete
         return found, g.reason, f.read(), g.n_forced, g.n_closed
 
 
-@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+@pytest.mark.parametrize("arch", ["llama", "gemma3", *WITH_STATES])
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(sorted(RULES)),

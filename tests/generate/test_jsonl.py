@@ -10,7 +10,7 @@ from conftest import BIN, ROOT
 from forked import run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_model import write_model
+from tiny_model import WITH_STATES, write_model
 
 CHATML = (ROOT / "configs" / "chatml.jinja").read_text()
 SYSTEM = "You are one who answers in words that are short, and never in long ones."
@@ -21,6 +21,8 @@ def tiny(tmp_path_factory):
     d = tmp_path_factory.mktemp("jsonl")
     write_model(str(d / "llama.gguf"), type="q8_0", n_layer=2, n_vocab=420, n_ctx=400)
     write_model(str(d / "gemma3.gguf"), arch="gemma3", type="f16", n_layer=2, n_vocab=420, n_ctx=99)
+    for arch in WITH_STATES:
+        write_model(str(d / f"{arch}.gguf"), arch=arch, n_layer=4, n_vocab=420, n_ctx=400)
     write_chat_model(d / "chat.gguf", ["<|im_start|>", "<|im_end|>"], CHATML, n_ctx=400)
     return d
 
@@ -74,7 +76,7 @@ LINES = st.lists(
 )
 
 
-@pytest.mark.parametrize("arch", ["llama", "gemma3"])
+@pytest.mark.parametrize("arch", ["llama", "gemma3", *WITH_STATES])
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(LINES, st.sampled_from([1, 2, 5]), st.sampled_from(["f16", "f32"]))
 def test_each_text_is_that_of_its_line_alone(tiny, arch, lines, n_parallel, kv):

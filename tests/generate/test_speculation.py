@@ -193,6 +193,20 @@ def test_a_draft_model_needs_the_same_vocabulary(tiny):
         assert run(*common, "--draft", tiny / "none.gguf", input=b"x").returncode == 66
 
 
+@pytest.mark.parametrize("which", ["model", "draft"])
+def test_states_take_no_guess(tiny, tmp_path, which):
+    """Which could not be cut off: a draft model is refused, and nothing is looked up."""
+    path = tmp_path / "states.gguf"
+    write_model(str(path), arch="lfm2", n_layer=2, n_vocab=420, n_ctx=400)
+    words = ["-m", path] if which == "model" else ["-m", tiny / "llama.gguf", "--draft", path]
+    more = ["--draft", path] if which == "model" else []
+    done = run("generate", *words, *more, "-n", 1, input=b"x")
+    assert done.returncode == 69 and b"--draft: not with lfm2, whose states" in done.stderr
+    if which == "model":
+        done = run("generate", *words, "-n", 9, "-v", input=b"ab ab ab ab ab ab ab ab ab ab")
+        assert done.returncode == 0 and b"guessed=0" in done.stderr
+
+
 # look-up
 
 

@@ -4,7 +4,7 @@ questions.
 
 from bpe_model import bpe_metadata
 from gguf_writer import write_gguf
-from tiny_model import complete, encode, metadata, shapes, weights
+from tiny_model import complete, metadata, tensors
 from tiny_vocab import CONTROL
 
 
@@ -34,17 +34,6 @@ def write_bpe_chat_model(path, made, control, **config):
     m["llama.vocab_size"] = ("u32", c["n_vocab"])
     write_gguf(str(path), {**m, **vocabulary}, tensors(c))
     return str(path)
-
-
-def tensors(c):
-    """The tensors of the complete config `c`."""
-    out = []
-    for name, shape in shapes(c).items():
-        type, data = encode(
-            weights(c, name, shape), c["type"] if len(shape) == 2 else "f32", shape[0]
-        )
-        out.append((name, type, shape, data))
-    return out
 
 
 def write_chat_model(path, control=(), template=None, **config):

@@ -170,6 +170,42 @@ CASES = {  # name: (class, settings, dtype, tokenizer, more)
         "tekken",
         {},
     ),
+    "lfm2": (
+        "Lfm2",
+        dict(
+            {k: v for k, v in SMALL.items() if k != "rms_norm_eps"},
+            norm_eps=1e-5,
+            num_hidden_layers=4,
+            intermediate_size=72,
+            block_multiple_of=20,
+            layer_types=["conv", "full_attention", "conv", "conv"],
+        ),
+        "bfloat16",
+        "llama3",
+        {},
+    ),
+    "qwen35": (
+        "Qwen3_5",
+        dict(
+            SMALL,
+            num_hidden_layers=5,
+            head_dim=16,
+            linear_num_key_heads=2,
+            linear_num_value_heads=6,
+            linear_key_head_dim=12,
+            linear_value_head_dim=12,
+            layer_types=["full_attention" if i % 3 == 2 else "linear_attention" for i in range(5)],
+            rope_parameters={
+                "rope_type": "default",
+                "rope_theta": 1e6,
+                "partial_rotary_factor": 0.5,
+                "mrope_section": [2, 1, 1],
+            },
+        ),
+        "bfloat16",
+        "qwen35",
+        {},
+    ),
     "phi4-mini": (
         "Phi3",
         dict(
@@ -196,7 +232,7 @@ def model(case, seed):
     import transformers
 
     name, settings, dtype, _, _ = case
-    infix = "Text" if name == "Gemma3" else ""
+    infix = "Text" if name in ("Gemma3", "Qwen3_5") else ""
     config = getattr(transformers, f"{name}{infix}Config")(
         **{"pad_token_id": None, **settings}, attn_implementation="eager"
     )
@@ -204,7 +240,8 @@ def model(case, seed):
     net = getattr(transformers, f"{name}ForCausalLM")(config).to(torch.float32).eval()
     for key, p in net.named_parameters():
         p.data = torch.randn_like(p) * (0.1 if "norm" in key or key.endswith("bias") else 0.25)
-        if "norm" in key and not name.startswith("Gemma"):
+        lacks_one = name.startswith(("Gemma", "Qwen3_5")) and "linear_attn" not in key
+        if "norm" in key and not lacks_one:
             p.data += 1
         p.data = p.data.to(getattr(torch, dtype)).to(torch.float32)
     net.tie_weights()
@@ -308,6 +345,7 @@ def byte_level(kind):
     steps = {
         "llama3": [split(pattern["llama3"]), last],
         "qwen2": [split(pattern["qwen2"]), last],
+        "qwen35": [split(pattern["qwen35"]), last],
         "cl100k": [split(pattern["llama3"]), last],
         "tekken": [split(pattern["tekken"]), last],
         "o200k": [pre_tokenizers.Split(Regex(pattern["o200k"]), "removed", True), last],
@@ -316,7 +354,7 @@ def byte_level(kind):
     }[kind]
     t = Tokenizer(models.BPE(ignore_merges=kind in ("llama3", "tekken")))
     t.pre_tokenizer, t.decoder = pre_tokenizers.Sequence(steps), decoders.ByteLevel()
-    if kind == "qwen2":
+    if kind in ("qwen2", "qwen35"):
         t.normalizer = normalizers.NFC()
     control = ["<|begin|>", "<|end|>", "<|turn|>"]
     t.train_from_iterator(

@@ -42,6 +42,8 @@ from transformers import (
     GraniteForCausalLM,
     GraniteMoeHybridConfig,
     GraniteMoeHybridForCausalLM,
+    Lfm2Config,
+    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Ministral3Config,
@@ -54,6 +56,8 @@ from transformers import (
     Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     SmolLM3Config,
@@ -96,6 +100,32 @@ BLOCK_NAMES = {
         "layer_output_scale": "layer_scalar",
     },
 }
+BLOCK_NAMES["lfm2"] = {
+    "attn_norm": "operator_norm",
+    "ffn_norm": "ffn_norm",
+    "attn_q_norm": "self_attn.q_layernorm",
+    "attn_k_norm": "self_attn.k_layernorm",
+    "attn_output": "self_attn.out_proj",
+    "shortconv.in_proj": "conv.in_proj",
+    "shortconv.conv": "conv.conv",
+    "shortconv.out_proj": "conv.out_proj",
+    "ffn_gate": "feed_forward.w1",
+    "ffn_up": "feed_forward.w3",
+    "ffn_down": "feed_forward.w2",
+}
+BLOCK_NAMES["qwen35"] = HEAD_NORMS | {
+    "attn_norm": "input_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_dt": "linear_attn.dt_bias",
+    "ssm_a": "linear_attn.A_log",
+    "ssm_norm": "linear_attn.norm",
+    "ssm_out": "linear_attn.out_proj",
+}
 NEIGHBOURS = ("llama", "smollm3", "granite", "mistral3")  # whose attn_q and attn_k are permuted
 MATRIX_NAMES = {
     "attn_q": "self_attn.q_proj",
@@ -133,6 +163,7 @@ def checkpoint(metadata, tensors):
     outside = {
         "token_embd": "model.embed_tokens",
         "output_norm": "model.norm",
+        "token_embd_norm": "model.embedding_norm",
         "output": "lm_head",
         "per_layer_token_embd": "model.embed_tokens_per_layer",
         "per_layer_model_proj": "model.per_layer_model_projection",
@@ -142,7 +173,9 @@ def checkpoint(metadata, tensors):
     n_head = metadata[f"{arch}.attention.head_count"]
     heads = {"attn_q": n_head, "attn_k": metadata.get(f"{arch}.attention.head_count_kv", n_head)}
     for name, t in tensors.items():
-        *block, kind, suffix = name.split(".")
+        *block, kind, suffix = (name + ".weight" * name.endswith("ssm_a")).split(".")
+        if block:
+            block, kind = block[:2], ".".join([*block[2:], kind])
         if kind.startswith("rope_"):
             continue
         if arch in NEIGHBOURS and kind in heads:
@@ -151,12 +184,43 @@ def checkpoint(metadata, tensors):
             continue  # unused
         if arch.startswith("gemma") and arch != "gemma4" and kind.endswith("norm"):
             t = t - 1  # exact for weights of 0.5 to 2
+        if block and kind.startswith("nextn."):
+            continue
+        if arch == "qwen35":
+            t = of_delta_net(kind, t, metadata)
+        if kind == "shortconv.conv":
+            t = t.unsqueeze(1)
         if block:
             name = f"model.layers.{block[1]}.{(MATRIX_NAMES | BLOCK_NAMES[arch])[kind]}"
-            out[name if name.endswith("layer_scalar") else f"{name}.{suffix}"] = t
+            whole = name.endswith(("layer_scalar", "A_log", "dt_bias"))
+            out[name if whole else f"{name}.{suffix}"] = t
         else:
             out[f"{outside[kind]}.weight"] = t
     return out
+
+
+def of_delta_net(kind, t, metadata):
+    """A tensor of a qwen35 as in the checkpoint: heads of values that share a key are neighbours
+    there, and gains lack 1.
+    """
+    if kind.endswith("norm") and kind != "ssm_norm":
+        return t - 1
+    names = "ssm.group_count", "ssm.time_step_rank", "ssm.state_size"
+    n_key, n_value, dim = (metadata[f"qwen35.{name}"] for name in names)
+
+    def neighbours(x):  # rows
+        shape = n_value // n_key, n_key, x.shape[0] // n_value, *x.shape[1:]
+        return x.reshape(shape).swapaxes(0, 1).reshape(x.shape)
+
+    if kind in ("attn_qkv", "ssm_conv1d"):
+        at = 2 * n_key * dim
+        t = torch.cat([t[:at], neighbours(t[at:])])
+        return t.unsqueeze(1) if kind == "ssm_conv1d" else t
+    if kind == "ssm_out":
+        return neighbours(t.T).T
+    if kind in ("attn_gate", "ssm_alpha", "ssm_beta", "ssm_a", "ssm_dt"):
+        t = neighbours(t)
+    return torch.log(-t) if kind == "ssm_a" else t
 
 
 def rope_settings(get, tensors, scaling):
@@ -253,6 +317,32 @@ def settings(metadata, tensors, scaling):
             position_embedding_type=None,
             mamba_n_heads=1,  # of no layer
             layer_types=["attention"] * get("block_count"),
+        )
+    if arch == "qwen35":
+        rope["partial_rotary_factor"] = get("rope.dimension_count") / head_dim
+        rope["mrope_section"] = get("rope.dimension_sections")[:3]
+        n, period = get("block_count") - get("nextn_predict_layers", 0), 4
+        period = get("full_attention_interval", period)
+        return Qwen3_5ForCausalLM, Qwen3_5TextConfig(
+            **common | {"num_hidden_layers": n},
+            linear_conv_kernel_dim=get("ssm.conv_kernel"),
+            linear_key_head_dim=get("ssm.state_size"),
+            linear_value_head_dim=get("ssm.state_size"),
+            linear_num_key_heads=get("ssm.group_count"),
+            linear_num_value_heads=get("ssm.time_step_rank"),
+            layer_types=[
+                "linear_attention" if (i + 1) % period else "full_attention" for i in range(n)
+            ],
+        )
+    if arch == "lfm2":
+        heads = get("attention.head_count_kv")
+        del common["head_dim"]
+        common["norm_eps"] = common.pop("rms_norm_eps")
+        return Lfm2ForCausalLM, Lfm2Config(
+            **common | {"num_key_value_heads": max(heads)},
+            block_auto_adjust_ff_dim=False,
+            conv_L_cache=get("shortconv.l_cache"),
+            layer_types=["full_attention" if n else "conv" for n in heads],
         )
     if arch == "gemma4":
         return Gemma4ForCausalLM, gemma4_config(get, tensors, common)

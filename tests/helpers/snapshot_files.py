@@ -17,6 +17,8 @@ MODEL = bytes(range(32))
 SMALL = Geometry(n_layer=2, n_head_kv=2, head_dim=8, kv_type=1, n_vocab=40)
 # layers of several widths
 MIXED = Geometry(3, 2, 8, 1, 40, ((2, 8), (1, 24), (3, 8)))
+# blocks with states: of three pieces in all
+STATES = Geometry(2, 2, 8, 1, 40, ((2, 8), (1, 24)), (3, 1200))
 # rows of 4 KiB: several pieces
 LARGE = Geometry(n_layer=2, n_head_kv=8, head_dim=128, kv_type=0, n_vocab=5000)
 
@@ -33,6 +35,10 @@ def fill(s, first, last, seed=1):
                 )
     for i in range(s.geometry.n_vocab):
         s.logits[i] = last + i / 8
+    for i in range(len(s.layout.states)):
+        for j in range(s.geometry.states[1]):
+            s.state(i)[j] = seed + last + i + j / 8
+    s.end_pass(last)
     s.n_tok = last
 
 
@@ -74,6 +80,7 @@ def content(s):
         s.tokens[: s.n_tok].tolist(),
         bytes(ffi.buffer(s.logits, s.layout.logits_bytes)),
         planes,
+        [bytes(ffi.buffer(s.state(i), s.layout.state_bytes)) for i in range(len(s.layout.states))],
     )
 
 

@@ -63,6 +63,17 @@ gemma4.  Gemma 3's block, and norms hold no 1. Heads of global blocks have `key_
     per_layer_token_embd) / sqrt 2, x the scaled embedding, proj per_layer_model_proj, p its width; after the
     feed-forward part x += norm(proj(gelu(inp_gate x) * row), post_norm); then x *= layer_output_scale.
 
+lfm2.  Llama's block with pairs (i, i + head_dim / 2) and attn_q_norm, attn_k_norm as in qwen3, where `head_count_kv`, an
+    array, is not 0. Elsewhere, instead of attention, out_proj(c * y), (b, c, x) thirds of in_proj(norm(x)), y_t = sum over
+    j < L of conv[j] (b * x)_{t - L + 1 + j}, L `shortconv.l_cache`, conv F32 [L, n]. The last norm is token_embd_norm.
+
+qwen35.  Qwen 3's block with post_attention_norm for ffn_norm. In block i where (i + 1) % `full_attention_interval` is 0,
+    rows of attn_q are, head by head, those of the query and then as many of a gate; what attention gives is multiplied by
+    sigmoid(gate). Elsewhere a delta net: qkv = silu(sum over j < L of ssm_conv1d[j] (attn_qkv h)_{t - L + 1 + j}); q and
+    k of each of `ssm.group_count` heads divided by their length, q by sqrt(`ssm.state_size`), too; beta = sigmoid(ssm_beta h),
+    g = ssm_a softplus(ssm_alpha h + ssm_dt); in head j of `ssm.time_step_rank`, with q and k of head j % group_count:
+    S = e^g S; S += k (outer) beta (v - S^T k); o = S^T q. Then ssm_out(norm(o, ssm_norm) * silu(attn_gate h)).
+
 A type that a row does not fit (32 weights to a block) gives way to F16 for that matrix, as in llama.cpp's quantiser.
 """
 
@@ -86,6 +97,8 @@ TYPES = {
 }  # the numbers of ggml_type
 FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "bf16": 32}  # general.file_type
 BLOCK = 32
+
+WITH_STATES = ("lfm2", "qwen35")  # architectures with states in some blocks
 
 LLAMA = {
     "arch": "llama",
@@ -164,6 +177,21 @@ DEFAULTS = {
         "scale": 0.0156,
         "rope": True,
     },
+    "lfm2": {**LLAMA, "arch": "lfm2", "rope_base": 1e6, "n_tap": 3, "attention": None},
+    "qwen35": {
+        **LLAMA,
+        "arch": "qwen35",
+        "rope_base": 1e7,
+        "eps": 1e-6,
+        "head_dim": 64,
+        "n_rot": None,
+        "interval": 2,
+        "n_key_heads": 2,
+        "n_value_heads": 4,
+        "state_dim": 32,
+        "n_tap": 4,
+        "n_unused": 0,
+    },
     "mistral3": {**LLAMA, "arch": "mistral3", "rope_base": 1e6, "head_dim": 48, "sharpening": 0.1},
 }
 FAMILY = {
@@ -197,6 +225,8 @@ def shapes(c):
         out["rope_factors_long.weight"] = out["rope_factors_short.weight"] = (n_rot(c) // 2,)
     if c["arch"] == "gemma4":
         return out | gemma4_shapes(c)
+    if c["arch"] == "lfm2":
+        out["token_embd_norm.weight"] = out.pop("output_norm.weight")
     for i in range(c["n_layer"]):
         block = {
             "attn_norm": (n,),
@@ -209,6 +239,13 @@ def shapes(c):
             "ffn_up": (n, c["n_ff"]),
             "ffn_down": (c["n_ff"], n),
         }
+        if c["arch"] == "qwen35":
+            names = qwen35_block(c, i)
+            out.update(
+                (f"blk.{i}.{n}" + ("" if "." in n or n == "ssm_a" else ".weight"), shape)
+                for n, shape in names.items()
+            )
+            continue
         if c["arch"] == "phi3":
             block = {
                 "attn_norm": (n,),
@@ -218,7 +255,13 @@ def shapes(c):
                 "ffn_up": (n, 2 * c["n_ff"]),
                 "ffn_down": (c["n_ff"], n),
             }
-        if c["arch"] in ("gemma3", "qwen3"):
+        if c["arch"] == "lfm2" and not has_attention(c)[i]:
+            for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+                del block[name]
+            block["shortconv.in_proj"] = n, 3 * n
+            block["shortconv.conv"] = c["n_tap"], n
+            block["shortconv.out_proj"] = n, n
+        elif c["arch"] in ("gemma3", "qwen3", "lfm2"):
             block.update(attn_q_norm=(c["head_dim"],), attn_k_norm=(c["head_dim"],))
         if c["arch"] == "olmo2":
             del block["attn_norm"], block["ffn_norm"]
@@ -230,7 +273,52 @@ def shapes(c):
                 (f"blk.{i}.attn_{x}.bias", (size,)) for x, size in (("q", q), ("k", kv), ("v", kv))
             )
         out.update((f"blk.{i}.{name}.weight", shape) for name, shape in block.items())
+    for i in range(c.get("n_unused", 0)):
+        out[f"blk.{c['n_layer'] + i}.nextn.eh_proj.weight"] = n, n
     return out
+
+
+def qwen35_block(c, i):
+    """The tensors of block i of a qwen35."""
+    n, d, n_head = c["n_embd"], c["head_dim"], c["n_head"]
+    if has_attention(c)[i]:
+        block = {
+            "attn_q": (n, 2 * n_head * d),
+            "attn_k": (n, c["n_head_kv"] * d),
+            "attn_v": (n, c["n_head_kv"] * d),
+            "attn_q_norm": (d,),
+            "attn_k_norm": (d,),
+            "attn_output": (n_head * d, n),
+        }
+    else:
+        heads, dim = c["n_value_heads"], c["state_dim"]
+        mixed = (2 * c["n_key_heads"] + heads) * dim
+        block = {
+            "attn_qkv": (n, mixed),
+            "attn_gate": (n, heads * dim),
+            "ssm_conv1d": (c["n_tap"], mixed),
+            "ssm_beta": (n, heads),
+            "ssm_alpha": (n, heads),
+            "ssm_dt.bias": (heads,),
+            "ssm_a": (heads,),
+            "ssm_norm": (dim,),
+            "ssm_out": (heads * dim, n),
+        }
+    return {
+        "attn_norm": (n,),
+        **block,
+        "post_attention_norm": (n,),
+        "ffn_gate": (n, c["n_ff"]),
+        "ffn_up": (n, c["n_ff"]),
+        "ffn_down": (c["n_ff"], n),
+    }
+
+
+def has_attention(c):
+    """Whether each block has attention: of an lfm2, by default every second one."""
+    if c["arch"] == "qwen35":
+        return [(i + 1) % c["interval"] == 0 for i in range(c["n_layer"])]
+    return c["attention"] or [i % 2 == 1 for i in range(c["n_layer"])]
 
 
 def local_blocks(c):
@@ -291,6 +379,8 @@ def weights(c, name, shape):
         )
     draw = random.Random(c["seed"] << 32 | zlib.crc32(name.encode())).random
     n = math.prod(shape)
+    if name.endswith(".ssm_a"):
+        return array.array("f", [-4 * draw() ** 2 - 0.01 for _ in range(n)])
     if name.endswith(".bias"):
         return array.array("f", [draw() - 0.5 for _ in range(n)])
     if c["arch"] == "gemma4" and name.split(".")[-2] == "attn_q_norm":
@@ -309,6 +399,7 @@ def weights(c, name, shape):
         "ffn_down": 1.5,
         "per_layer_token_embd": math.sqrt(shape[0] / max(1, c.get("n_ple", 0))),
         "inp_gate": 1.5,
+        "in_proj": 1.5,
         "proj": 1.5,
     }.get(kind, 1.0)
     reach = gain * math.sqrt(3 / shape[0])
@@ -448,6 +539,28 @@ def metadata(c):
             numbers[key] = ("f32", c[name])
     if arch == "gemma4":
         numbers.update(gemma4_keys(c))
+    if arch == "lfm2":
+        heads = [c["n_head_kv"] if x else 0 for x in has_attention(c)]
+        numbers["attention.head_count_kv"] = ("[i32]", heads)
+        numbers["shortconv.l_cache"] = ("u32", c["n_tap"])
+    if arch == "qwen35":
+        n_pair = (c["n_rot"] or c["head_dim"] // 2) // 2
+        sections = [n_pair - 2 * (n_pair // 3), n_pair // 3, n_pair // 3, 0]
+        numbers.update(
+            {
+                "rope.dimension_count": ("u32", 2 * n_pair),
+                "rope.dimension_sections": ("[i32]", sections),
+                "full_attention_interval": ("u32", c["interval"]),
+                "ssm.conv_kernel": ("u32", c["n_tap"]),
+                "ssm.state_size": ("u32", c["state_dim"]),
+                "ssm.group_count": ("u32", c["n_key_heads"]),
+                "ssm.time_step_rank": ("u32", c["n_value_heads"]),
+                "ssm.inner_size": ("u32", c["n_value_heads"] * c["state_dim"]),
+            }
+        )
+        if c["n_unused"]:
+            numbers["nextn_predict_layers"] = ("u32", c["n_unused"])
+            numbers["block_count"] = ("u32", c["n_layer"] + c["n_unused"])
     numbers.update(scaling_keys(c))
     return {
         "general.architecture": ("string", arch),
@@ -522,16 +635,23 @@ def scaling_keys(c):
     return out
 
 
+def tensors(c):
+    """The tensors of the complete config `c`: (name, type number, shape, bytes) each."""
+    out = []
+    for name, shape in shapes(c).items():
+        is_float = len(shape) == 1 or name.split(".")[-2] in (
+            "conv",
+            "ssm_conv1d",
+        )
+        type, data = encode(weights(c, name, shape), "f32" if is_float else c["type"], shape[0])
+        out.append((name, type, shape, data))
+    return out
+
+
 def write_model(path, **config):
     """Write a model to `path`. `config`: arch, type, seed and any key of its DEFAULTS; the rest is as there."""
     c = complete(config)
-    tensors = []
-    for name, shape in shapes(c).items():
-        type, data = encode(
-            weights(c, name, shape), c["type"] if len(shape) == 2 else "f32", shape[0]
-        )
-        tensors.append((name, type, shape, data))
-    write_gguf(path, metadata(c), tensors)
+    write_gguf(path, metadata(c), tensors(c))
 
 
 def main(argv):

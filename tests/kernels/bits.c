@@ -170,6 +170,34 @@ static void score_all(void)
     show("score_logits", out, 2 * N_ROW * (int64_t)sizeof *out);
 }
 
+/* Layers with a state, in two chunks of which the second goes on from the first. */
+static void states(void)
+{
+    enum { TOKENS = 23, FIRST = 9, HEADS = 6, KEYS = 3, DIM = 45, N = HEADS * DIM };
+    float *x = floats(TOKENS * (N + 7), 2), *w = floats(N * 4, 1), *y = floats(TOKENS * N, 1);
+    float *state = floats(HEADS * DIM * DIM, 1), *q = floats(TOKENS * KEYS * DIM, 1);
+    float *k = floats(TOKENS * KEYS * DIM, 0.1f), *v = floats(TOKENS * N, 2);
+    float *decay = floats(TOKENS * HEADS, 1), *beta = floats(TOKENS * HEADS, 3);
+    for (int at = 0; at < TOKENS; at += FIRST) {
+        const int n = TOKENS - at < FIRST ? TOKENS - at : FIRST;
+        causal_conv(y + at * N, x + at * (N + 7) + 5, w, state, n, N, N + 7, 4, at > FIRST);
+    }
+    show("causal_conv", y, TOKENS * N * 4);
+    show("causal_conv, state", state, 3 * N * 4);
+    for (int i = 0; i < HEADS; i++)
+        w[i] = -0.1f * (float)(i + 1);
+    delta_gates(decay, beta, x, w, w + HEADS, TOKENS, HEADS);
+    show("delta_gates", decay, TOKENS * HEADS * 4);
+    show("delta_gates, beta", beta, TOKENS * HEADS * 4);
+    for (int at = 0; at < TOKENS; at += FIRST) {
+        const int n = TOKENS - at < FIRST ? TOKENS - at : FIRST;
+        delta_net(y + at * N, q + at * KEYS * DIM, k + at * KEYS * DIM, v + at * N,
+                  decay + at * HEADS, beta + at * HEADS, state, n, KEYS, HEADS, DIM);
+    }
+    show("delta_net", y, TOKENS * N * 4);
+    show("delta_net, state", state, HEADS * DIM * DIM * 4);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3 || isa_select(argv[1]) || threads_start(atoi(argv[2])))
@@ -271,6 +299,9 @@ int main(int argc, char **argv)
     scale_each(x, w, 32, 128);
     take_columns(x, up + 7, 32, 100, 128);
     show("scale, scale_each, take_columns", x, 4096 * 4);
+    sigmoid_mul(x, up, 4096);
+    show("sigmoid_mul", x, 4096 * 4);
+    states();
     printf("crc32c %08x %08x\n", crc32c(0, (const uint8_t *)up, 4096 * 4),
            crc32c_plain(0, (const uint8_t *)up, 4096 * 4));
     return 0;

@@ -375,11 +375,12 @@ static void stored(void)
 /* Element by element, or row by row. */
 static void function(int which)
 {
-    static const char *const names[] = {"silu_mul", "gelu_mul", "soft_cap", "rmsnorm", "rope"};
+    static const char *const names[] = {"silu_mul", "gelu_mul",    "soft_cap",
+                                        "rmsnorm",  "sigmoid_mul", "rope"};
     const int32_t n_row = ONE_OF(1, 3, 6), n = ONE_OF(1, 5, 16, 31, 117, 256), n_pair = n / 2,
                   half = (int32_t)(random_u32() % 2);
     snprintf(what, sizeof what, "%s of %d x %d, half %d", names[which], n_row, n, half);
-    const float *x = floats(n_row * n, ONE_OF(1, 9, 100), which < 4 ? 20 : 0),
+    const float *x = floats(n_row * n, ONE_OF(1, 9, 100), which < 5 ? 20 : 0),
                 *other = floats(n_row * n, 2, 0);
     float *y[2];
     for (int ours = 0; ours < 2; ours++) {
@@ -390,10 +391,41 @@ static void function(int which)
         case 1: gelu_mul(y[ours], other, n_row * n); break;
         case 2: soft_cap(y[ours], n_row * n, 30); break;
         case 3: rmsnorm(y[ours], x, other, n_row, n, 1e-5f); break;
+        case 4: sigmoid_mul(y[ours], other, n_row * n); break;
         default: rope(y[ours], other, n_row, 1, n, n_pair, half);
         }
     }
     compare(y[1], y[0], n_row * n);
+    free_all();
+}
+
+/* Layers with a state: what comes out, and the state. */
+static void states(void)
+{
+    const int32_t n_tok = ONE_OF(1, 2, 5, 19), n_key = ONE_OF(1, 2, 3),
+                  dim = ONE_OF(1, 3, 8, 31, 32, 45, 64), n_head = n_key * ONE_OF(1, 2),
+                  n = n_head * dim, n_tap = ONE_OF(2, 3, 4), silu = ONE_OF(0, 1),
+                  n_x = n + ONE_OF(0, 3), n_state = n * dim, n_old = (n_tap - 1) * n;
+    snprintf(what, sizeof what, "state of %d tokens, %d of %d heads of %d, %d taps, silu %d", n_tok,
+             n_key, n_head, dim, n_tap, silu);
+    const float *q = floats(n_tok * n_key * dim, 1, 0), *k = floats(n_tok * n_key * dim, 0.1f, 0),
+                *v = floats(n_tok * n, 2, 0), *decay = floats(n_tok * n_head, 1, 0),
+                *beta = floats(n_tok * n_head, 1, 0), *x = floats(n_tok * n_x, 2, 0),
+                *w = floats(n * n_tap, 1, 0), *s = floats(n_state, 1, 0),
+                *old = floats(n_old, 1, 0);
+    float *y[2], *state[2], *z[2], *rows[2];
+    for (int ours = 0; ours < 2; ours++) {
+        isa_select(ours ? set : "reference");
+        state[ours] = memcpy(guarded(n_state * 4), s, (size_t)n_state * 4);
+        rows[ours] = memcpy(guarded(n_old * 4), old, (size_t)n_old * 4);
+        delta_net(y[ours] = guarded(n_tok * n * 4), q, k, v, decay, beta, state[ours], n_tok, n_key,
+                  n_head, dim);
+        causal_conv(z[ours] = guarded(n_tok * n * 4), x, w, rows[ours], n_tok, n, n_x, n_tap, silu);
+    }
+    compare(y[1], y[0], n_tok * n);
+    compare(state[1], state[0], n_state);
+    compare(z[1], z[0], n_tok * n);
+    compare(rows[1], rows[0], n_old);
     free_all();
 }
 
@@ -412,7 +444,8 @@ int main(int argc, char **argv)
         quantize(i % 2);
         attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3], 0);
         stored();
-        function(i % 5);
+        function(i % 6);
+        states();
     }
     for (int i = 0; i < 36; i++) /* head sizes of small models, one KV head */
         attend((const int32_t[]){T_F32, T_F16, T_Q8_0}[i % 3],

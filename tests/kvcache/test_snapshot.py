@@ -219,7 +219,7 @@ def test_snapshot_of_a_prefix_has_no_logits(tmp_path):
     base = load(seal(tmp_path / "a.kv", n_tok=10))
     part = Snapshot.create(SMALL, 60, MODEL, "exact-2", str(tmp_path))
     part.copy_rows_from(base, 4)
-    n_tok, tokens, logits, planes = content(part)
+    n_tok, tokens, logits, planes, _ = content(part)
     assert (n_tok, tokens) == (4, base.tokens[:4].tolist()) and not any(logits)
     assert planes == [p[: 4 * part.layout.rows[0]] for p in content(base)[3]]
 
@@ -325,7 +325,7 @@ def test_another_model_arithmetic_or_geometry_is_named(tmp_path):
         refused(path, arithmetic="fast-2")
         == "made with arithmetic exact-2, but this is fast-2 (see --arithmetic)"
     )
-    for field in Geometry._fields[:-1]:
+    for field in Geometry._fields[:-2]:
         value = getattr(SMALL, field)
         wrong = SMALL._replace(**{field: 0 if field == "kv_type" else value + 1})
         assert (

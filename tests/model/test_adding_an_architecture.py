@@ -141,8 +141,8 @@ def test_unknown_architecture_is_refused_with_the_names_of_the_files(added, tmp_
         Model(str(tmp_path / "m.gguf"), 1)
     assert e.value.code == 69
     assert str(e.value).endswith(
-        "this build runs forward_first, gemma, gemma2, gemma3, gemma4, granite, llama, mistral3, olmo2,"
-        " phi3, qwen2, qwen3, smollm3"
+        "this build runs forward_first, gemma, gemma2, gemma3, gemma4, granite, lfm2, llama,"
+        " mistral3, olmo2, phi3, qwen2, qwen3, qwen35, smollm3"
     )
 
 

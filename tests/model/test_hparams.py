@@ -210,6 +210,8 @@ def yarn(**keys):
 
 
 LONG = {"arch": "phi3", "rope_scaling": {"type": "longrope", "original_context_length": 64}}
+LFM2 = {"arch": "lfm2", "n_layer": 3}
+QWEN35 = {"arch": "qwen35", "n_layer": 4, "interval": 4}
 GEMMA4 = {"arch": "gemma4", "n_layer": 6}
 BAD_OF = [
     # (configuration, what is changed, exit code, the line that is printed, after the file's name)
@@ -443,6 +445,137 @@ BAD_OF = [
         65,
         "tensor blk.1.post_attention_norm.weight is missing",
     ),
+    (LFM2, drop("lfm2.shortconv.l_cache"), 65, "lfm2.shortconv.l_cache is missing"),
+    (
+        LFM2,
+        put("lfm2.shortconv.l_cache", "u32", 17),
+        65,
+        "lfm2.shortconv.l_cache: 17 is not within 2 to 16",
+    ),
+    (
+        LFM2,
+        put("lfm2.shortconv.l_cache", "u32", 4),
+        65,
+        "tensor blk.0.shortconv.conv.weight: shape [3, 64], expected [4, 64]",
+    ),
+    (
+        LFM2,
+        put("lfm2.attention.head_count_kv", "[i32]", [0, 2]),
+        65,
+        "lfm2.attention.head_count_kv: an array of 2 i32, not one for each block",
+    ),
+    (
+        LFM2,
+        put("lfm2.attention.head_count_kv", "[i32]", [0, -1, 0]),
+        65,
+        "lfm2.attention.head_count_kv: expected u32, found i32 -1",
+    ),
+    (
+        LFM2,
+        put("lfm2.attention.head_count_kv", "[i32]", [0, 3, 0]),
+        65,
+        "lfm2.attention.head_count_kv: 3 does not divide head_count 4",
+    ),
+    (
+        LFM2,
+        put("lfm2.attention.head_count_kv", "[i32]", [0, 0, 0]),
+        69,
+        "lfm2.attention.head_count_kv: no block has attention",
+    ),
+    (
+        LFM2,
+        put("lfm2.attention.head_count_kv", "[i32]", [2, 2, 0]),
+        65,
+        "tensor blk.0.attn_q.weight is missing",
+    ),
+    (LFM2, drop("token_embd_norm.weight"), 65, "tensor token_embd_norm.weight is missing"),
+    (
+        LFM2,
+        put("lfm2.expert_count", "u32", 32),
+        69,
+        "lfm2.expert_count is set: not supported by this build",
+    ),
+    (
+        LFM2,
+        put("lfm2.attention.causal", "bool", False),
+        69,
+        "lfm2.attention.causal is false: not supported by this build",
+    ),
+    (
+        QWEN35,
+        drop("qwen35.rope.dimension_sections"),
+        65,
+        "qwen35.rope.dimension_sections: missing, or no array of integers",
+    ),
+    (
+        QWEN35,
+        put("qwen35.rope.dimension_sections", "u32", 16),
+        65,
+        "qwen35.rope.dimension_sections: missing, or no array of integers",
+    ),
+    (
+        QWEN35,
+        put("qwen35.rope.dimension_sections", "[i32]", [2, 1, 0, 0]),
+        69,
+        "qwen35.rope.dimension_sections [2, 1, 0, 0]: not all 4 pairs",
+    ),
+    (
+        QWEN35,
+        put("qwen35.rope.dimension_sections", "[i32]", [8, -4, 0, 0]),
+        69,
+        "qwen35.rope.dimension_sections [8, -4, 0, 0]: not all 4 pairs",
+    ),
+    (QWEN35, drop("qwen35.ssm.state_size"), 65, "qwen35.ssm.state_size is missing"),
+    (
+        QWEN35,
+        put("qwen35.ssm.conv_kernel", "u32", 1),
+        65,
+        "qwen35.ssm.conv_kernel: 1 is not within 2 to 16",
+    ),
+    (
+        QWEN35,
+        put("qwen35.ssm.group_count", "u32", 3),
+        65,
+        "qwen35.ssm.group_count: 3 does not divide time_step_rank",
+    ),
+    (
+        QWEN35,
+        put("qwen35.ssm.group_count", "u32", 5),
+        65,
+        "qwen35.ssm.group_count: 5 is not within 1 to 4",
+    ),
+    (
+        QWEN35,
+        put("qwen35.ssm.inner_size", "u32", 96),
+        65,
+        "qwen35.ssm.inner_size: 96 is not time_step_rank x state_size",
+    ),
+    (
+        QWEN35,
+        put("qwen35.full_attention_interval", "u32", 5),
+        69,
+        "qwen35.attention.head_count_kv: no block has attention",
+    ),
+    (
+        QWEN35,
+        put("qwen35.attention.recurrent_layers", "[bool]", [True, True, False]),
+        65,
+        "qwen35.attention.recurrent_layers: an array of 3 bool, not one for each block",
+    ),
+    (
+        QWEN35,
+        put("qwen35.nextn_predict_layers", "u32", 4),
+        65,
+        "qwen35.nextn_predict_layers: 4 is not within 0 to 3",
+    ),
+    (
+        QWEN35,
+        put("qwen35.decision.type", "string", "lev"),
+        69,
+        "qwen35.decision.type is set: not supported by this build",
+    ),
+    (QWEN35, drop("blk.0.ssm_a"), 65, "tensor blk.0.ssm_a is missing"),
+    (QWEN35, drop("blk.2.ssm_dt.bias"), 65, "tensor blk.2.ssm_dt.bias is missing"),
     (
         GEMMA4,
         put("gemma4.expert_count", "u32", 128),

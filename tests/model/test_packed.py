@@ -10,7 +10,7 @@ from tiny_model import write_model
 
 from sluice.kernels import ffi
 from sluice.kvcache.scratch import Scratch
-from sluice.model import packed
+from sluice.model import branches, packed
 from sluice.model.model import Model
 from sluice.model.packed import Part
 
@@ -33,6 +33,10 @@ CONFIGS = {
         arch="mistral3",
         rope_scaling={"type": "yarn", "factor": 8.0, "original_context_length": 16},
     ),
+    "lfm2-q8_0": dict(arch="lfm2", n_layer=4),
+    "lfm2-f32": dict(arch="lfm2", attention=[True, False], n_tap=4),
+    "qwen35-q8_0": dict(arch="qwen35", n_layer=4),
+    "qwen35-bf16": dict(arch="qwen35", interval=2, n_key_heads=3, n_value_heads=3, state_dim=37),
 }
 SMALL = {"n_layer": 2, "n_embd": 64, "n_ff": 96, "n_head": 2, "n_head_kv": 1}
 
@@ -79,10 +83,15 @@ def prefilled(m, kv, prefix):
 
 def one_by_one(m, kv, prefix, parts):
     """{key: logits} of each part run alone, over a cache of its own."""
-    out, cache = {}, prefilled(m, kv, prefix)
+    out, cache, tokens = {}, prefilled(m, kv, prefix), list(prefix)
     for part in parts:
-        cache.n_tok = part.pos
-        f, x = m.extend(cache, part.tokens)
+        if m.hparams.n_state:  # cannot be cut back
+            tokens[part.pos :] = part.tokens
+            cache.n_tok = 0
+            f, x = m.extend(cache, tokens)
+        else:
+            cache.n_tok = part.pos
+            f, x = m.extend(cache, part.tokens)
         out[part.key] = logits(m, f, x)
     return out
 
@@ -129,6 +138,27 @@ def test_the_prefix_stays_as_it_is(models):
     first = {key: logits(m, f, x) for key, x in packed.run(m, f, parts)}
     again = {key: logits(m, f, x) for key, x in packed.run(m, f, parts)}
     assert first == again and f.cache.n_tok == 20
+
+
+@pytest.mark.parametrize("name", ["lfm2-q8_0", "qwen35-q8_0"])
+def test_few_copies_of_states_give_the_same_bits(models, name, monkeypatch):
+    """Parts then begin earlier."""
+    m, prefix = Model(models[name], 2), list(range(50, 70))
+    parts = some_parts(9, prefix)
+    want = one_by_one(m, "f16", prefix, parts)
+    size = 4 * m.hparams.n_state * m.hparams.state_floats
+    for n_copies in (1, 2, 3):
+        monkeypatch.setattr(branches, "MAX_BYTES", n_copies * size)
+        for chunk in (1, 7, 512):
+            assert together(m, "f16", prefix, parts, chunk) == want, (n_copies, chunk)
+
+
+def test_part_without_known_states_is_refused(models):
+    """It would go on from those of other tokens."""
+    m, prefix = Model(models["lfm2-f32"], 1), list(range(50, 70))
+    f = packed.Packed(m.hparams, prefilled(m, "f16", prefix))
+    with pytest.raises(ValueError, match="no states after 7 tokens"):
+        f.start_parts([Part(7, [1, 2])], m.ropes)
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 9])

@@ -7,6 +7,7 @@ import embed_models
 import pytest
 from conftest import ROOT, run, sets_here
 from golden_forms import QUERY
+from tiny_model import WITH_STATES
 
 from sluice.gguf.model_file import open_model
 from sluice.model.model import Model
@@ -26,6 +27,9 @@ def folder(tmp_path_factory):
     d = tmp_path_factory.mktemp("rerank")
     for name in embed_models.RANKERS:
         embed_models.write_ranker(d / f"{name}.gguf", name)
+    for arch in WITH_STATES:
+        config = {"arch": arch, "n_layer": 4, "n_embd": 64, "n_ctx": 512}
+        embed_models.write(d / f"{arch}.gguf", chatml=True, **config)
     return d
 
 
@@ -79,17 +83,20 @@ def test_prompt_has_the_tokens_of_the_whole_text(datafile):
 # Order and bits.
 
 
-def test_order_is_stable_and_bits_do_not_depend_on_the_machine(folder):
-    want, _ = rerank(folder, input=INPUT)
+@pytest.mark.parametrize("arch", ["qwen3", *WITH_STATES])
+def test_order_is_stable_and_bits_do_not_depend_on_the_machine(folder, arch):
+    model = {"model": f"{arch}.gguf"}
+    want, _ = rerank(folder, input=INPUT, **model)
     rows = [line.split("\t") for line in want.splitlines()]
     assert sorted(text for _, text in rows) == sorted(LINES)
     p = {text: score for score, text in rows}
     assert len(p) == 5 and all(p[text] == score for score, text in rows)
     assert [float(score) for score, _ in rows] == sorted((float(s) for s, _ in rows), reverse=True)
     for isa in sets_here():
-        assert rerank(folder, input=INPUT, env={**os.environ, "SLUICE_ISA": isa})[0] == want, isa
-    assert rerank(folder, "-j", 1, input=INPUT)[0] == want
-    (alone,) = rerank(folder, input=b"It rains.\n")[0].splitlines()
+        env = {**os.environ, "SLUICE_ISA": isa}
+        assert rerank(folder, input=INPUT, env=env, **model)[0] == want, isa
+    assert rerank(folder, "-j", 1, input=INPUT, **model)[0] == want
+    (alone,) = rerank(folder, input=b"It rains.\n", **model)[0].splitlines()
     assert alone == f"{p['It rains.']}\tIt rains."
 
 

@@ -9,6 +9,13 @@
 #include "kernels/arm/neon.h"
 #include "runtime/isa.h"
 #define SET neon
+#define VECTOR float32x4_t
+#define VECTOR_ZERO() vdupq_n_f32(0)
+#define VECTOR_LOAD(p) vld1q_f32(p)
+#define VECTOR_STORE(p, v) vst1q_f32(p, v)
+#define VECTOR_SET vdupq_n_f32
+#define VECTOR_FMA(a, b, sum) vfmaq_f32(sum, a, b)
+enum { VECTOR_LANES = 4, DELTA_VECTORS = 2 };
 #include "kernels/reference.c"
 
 enum { POSITIONS = 16, QUERIES = 4, VALUES = 8 /* registers of an output */ };
@@ -219,7 +226,10 @@ const isa isa_neon = {
     attention_neon,
     silu_mul_neon,
     gelu_mul_neon,
+    sigmoid_mul_neon,
     soft_cap_neon,
+    causal_conv_neon,
+    delta_net_neon,
     cache_store_neon,
     NULL,
     NULL,
@@ -241,7 +251,10 @@ const isa isa_i8mm = {
     attention_neon,
     silu_mul_neon,
     gelu_mul_neon,
+    sigmoid_mul_neon,
     soft_cap_neon,
+    causal_conv_neon,
+    delta_net_neon,
     cache_store_neon,
     NULL,
     NULL,

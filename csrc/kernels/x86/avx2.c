@@ -8,6 +8,13 @@
 #include "kernels/attention.h"
 #include "kernels/x86/avx2.h"
 #include "runtime/isa.h"
+#define VECTOR __m256
+#define VECTOR_ZERO _mm256_setzero_ps
+#define VECTOR_LOAD(p) _mm256_loadu_ps(p)
+#define VECTOR_STORE(p, v) _mm256_storeu_ps(p, v)
+#define VECTOR_SET _mm256_set1_ps
+#define VECTOR_FMA _mm256_fmadd_ps
+enum { VECTOR_LANES = 8, DELTA_VECTORS = 1 };
 #include "kernels/reference.c"
 
 /* ---- attention ----------------------------------------------------------------------------------
@@ -338,7 +345,10 @@ const isa isa_avx2 = {
     attention_avx2,
     silu_mul_avx2,
     gelu_mul_avx2,
+    sigmoid_mul_avx2,
     soft_cap_avx2,
+    causal_conv_avx2,
+    delta_net_avx2,
     cache_store_avx2,
     NULL,
     NULL,
@@ -360,7 +370,10 @@ const isa isa_avx_vnni = {
     attention_avx2,
     silu_mul_avx2,
     gelu_mul_avx2,
+    sigmoid_mul_avx2,
     soft_cap_avx2,
+    causal_conv_avx2,
+    delta_net_avx2,
     cache_store_avx2,
     NULL,
     NULL,

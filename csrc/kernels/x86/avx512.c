@@ -5,7 +5,15 @@
 #ifdef __AVX512VNNI__
 #define SET avx512
 #define WITHOUT_QUANTIZE
+#include <immintrin.h>
 #include "runtime/isa.h"
+#define VECTOR __m512
+#define VECTOR_ZERO _mm512_setzero_ps
+#define VECTOR_LOAD(p) _mm512_loadu_ps(p)
+#define VECTOR_STORE(p, v) _mm512_storeu_ps(p, v)
+#define VECTOR_SET _mm512_set1_ps
+#define VECTOR_FMA _mm512_fmadd_ps
+enum { VECTOR_LANES = 16, DELTA_VECTORS = 2 };
 #include "kernels/reference.c"
 #include "kernels/x86/avx512.h"
 
@@ -128,7 +136,10 @@ const isa isa_avx512 = {
     attention_avx512,
     silu_mul_avx512,
     gelu_mul_avx512,
+    sigmoid_mul_avx512,
     soft_cap_avx512,
+    causal_conv_avx512,
+    delta_net_avx512,
     cache_store_avx512,
     packed_bytes_avx512,
     pack_avx512,
@@ -150,7 +161,10 @@ const isa isa_amx = {
     attention_avx512,
     silu_mul_avx512,
     gelu_mul_avx512,
+    sigmoid_mul_avx512,
     soft_cap_avx512,
+    causal_conv_avx512,
+    delta_net_avx512,
     cache_store_avx512,
     packed_bytes_amx,
     pack_amx,

@@ -69,10 +69,11 @@ class Engine:
 
     def to_depth(self, n: int) -> None:
         """Fill the KV cache with the first n tokens."""
-        self._cache.n_tok = self._depth = min(n, self._depth)
+        self._depth = self._cache.cut(min(n, self._depth))
         if n > self._depth:
             self.m.extend(self._cache, tokens(self.h.n_vocab, n)[self._depth :], f=self._f)
             self._depth = n
+            self._cache.keep_states()
 
     def prompt(self, part: Sequence[int]) -> int | None:
         """Nanoseconds for tokens in one batch."""
@@ -113,6 +114,10 @@ def tokens(n_vocab: int, n: int) -> list[int]:
     return [n_vocab - 1 - i * 7919 % max(1, n_vocab - 259) for i in range(n)]
 
 
+# products of the last block that every token needs: keys and values, and what changes a state
+OF_ALL_TOKENS = "attn_k", "attn_v", "attn_qkv", "ssm_alpha", "ssm_beta", "shortconv_in_proj"
+
+
 class Costs:
     """Operations and bytes of a test. A multiplication and an addition are one operation each.
 
@@ -130,7 +135,7 @@ class Costs:
         self._once = 2 * sum(
             x.n_in * x.n_out
             for name, x in last.items()
-            if hasattr(x, "n_out") and name not in ("attn_k", "attn_v")
+            if hasattr(x, "n_out") and name not in OF_ALL_TOKENS
         )
         self._head = 2 * w.output.n_in * w.output.n_out
         self._weight_bytes = sum(
@@ -148,6 +153,8 @@ class Costs:
         """
         h, total = self.h, 0
         for i in range(h.n_layer):
+            if h.kv_layers[i] < 0:
+                continue
             window, begin = h.window_of(i), pos + n - n_last if i == h.n_layer - 1 else pos
             total += sum(min(p + 1, window) if window else p + 1 for p in range(begin, pos + n))
         return total
@@ -163,7 +170,7 @@ class Costs:
         return (
             None
             if test.n_prompt
-            else test.n_gen * self._weight_bytes
+            else test.n_gen * (self._weight_bytes + 4 * self.h.n_state * self.h.state_floats)
             + self._kv_bytes * self._seen(test.n_depth, test.n_gen, test.n_gen)
         )
 

@@ -14,9 +14,11 @@ from ..generate.generation import Answer, Generation
 from ..generate.prompt_cache import Interrupted
 from ..generate.speculation import Speculation
 from ..grammar.matcher import Matcher
+from ..kvcache.landmarks import landmarks
 from ..model.forward import Forward
 from ..model.model import CHUNK
 from . import messages as files
+from .talk import lasting_tokens
 from .template import Message
 from .window import Window
 
@@ -269,15 +271,23 @@ class Conversation:
             except Interrupted:
                 return None
         cache = self.cache
-        n_known = min(_n_common(cache, tokens), len(tokens) - 1)
-        cache.n_tok, f, x = n_known, Forward(self.model.hparams, cache), None
-        for at in range(n_known, len(tokens), CHUNK):
-            f, x = self.model.extend(cache, tokens[at : at + CHUNK], f=f)
-            if self._interrupted():
-                return None
+        n_known = cache.cut(min(_n_common(cache, tokens), len(tokens) - 1))
+        begin, f, x = n_known, Forward(self.model.hparams, cache), None
+        for end in [n for n in self._stops(tokens) if n > n_known]:
+            for at in range(begin, end, CHUNK):
+                f, x = self.model.extend(cache, tokens[at : min(end, at + CHUNK)], f=f)
+                if self._interrupted():
+                    return None
+            cache.keep_states()
+            begin = end
         self.model.head(f, x, cache.logits)
         self._is_whole = True
         return n_known
+
+    def _stops(self, tokens):
+        """Lengths of the prompt at which the cache keeps its states, and its whole length."""
+        marks = landmarks(tokens, self.vocab.eog) if self.model.hparams.n_state else []
+        return [*(n for n in marks if n < len(tokens)), len(tokens)]
 
     def statistics(self) -> "dict[str, Any]":
         """Return the figures of the last answer under the names that `generate -v` prints."""
@@ -303,12 +313,24 @@ class Conversation:
         The cache is a Snapshot, in the directory of `path` unless it was opened. Error 73, 74, 75.
         """
         cache: Any = self.cache
-        if not self._is_whole and cache.n_tok:  # interrupted: the logits are older than the tokens
-            last = cache.tokens[cache.n_tok - 1]
-            cache.n_tok -= 1
-            self.model.prefill(cache, [last])
+        n = self._n_lasting()
+        # where the answer was interrupted, the logits are older than the tokens
+        if n and (n < cache.n_tok or not self._is_whole):
+            tokens = cache.tokens[:n].tolist()
+            self.model.prefill(cache, tokens[cache.cut(n - 1) :])
         if cache.n_tok:
             cache.seal(path)
+
+    def _n_lasting(self):
+        """Number of tokens in the cache that are worth keeping. States cannot be cut back, and a
+        template may drop from an answer what the model thought: of a cache with states, those that
+        the next prompt begins with.
+        """
+        if not self.model.hparams.n_state or self.awaited or not self.messages:
+            return self.cache.n_tok
+        *others, last = self.messages
+        last = Message(last.role, last.content, lasting_tokens(last, self.vocab), last.calls)
+        return _n_common(self.cache, self._window.next_turn([*others, last], self.author))
 
 
 def with_calls(said: Message, answer: Answer, n_before: int) -> Message:

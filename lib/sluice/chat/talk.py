@@ -59,19 +59,22 @@ def read(path: str, model: "Model", vocab: "Vocab") -> list[Message]:
 
 
 def write(path: str, messages: list[Message], model: "Model", vocab: "Vocab") -> None:
-    """Write the messages of a talk. Error 73, 74 or 75.
-
-    An answer in which the model wrote a control token has no tokens there, as `read` trusts none.
-    """
+    """Write the messages of a talk. Error 73, 74 or 75."""
     name = _name(model)
 
     def tokens(message: Message) -> "dict[str, Any]":
-        ids = message.tokens
-        if ids is None or any(map(vocab.is_control, ids)):
-            return {}
-        return {"tokens": {"model": name, "ids": ids}}
+        ids = lasting_tokens(message, vocab)
+        return {} if ids is None else {"tokens": {"model": name, "ids": ids}}
 
     files.write(path, messages, tokens)
+
+
+def lasting_tokens(message: Message, vocab: "Vocab") -> list[int] | None:
+    """Return the tokens that a message keeps in a talk, or None: an answer in which the model wrote
+    a control token has none, as `read` trusts none.
+    """
+    ids = message.tokens
+    return None if ids is None or any(map(vocab.is_control, ids)) else ids
 
 
 def open_state(
@@ -90,7 +93,7 @@ def open_state(
     except (Error, OSError) as e:
         report(f"{e if isinstance(e, Error) else f'{path}{SUFFIX}: {e.strerror}'}; not used")
     if state and state.capacity >= capacity:
-        state.n_tok = min(state.n_tok, capacity)
+        state.cut(min(state.n_tok, capacity))
         state.capacity = capacity
         return state
     made = Snapshot.create(

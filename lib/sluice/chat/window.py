@@ -5,13 +5,14 @@ context is too small for that, the oldest messages are dropped from the prompt, 
 of the same role; a leading system message stays.
 """
 
-from ..faults import data_error
+from ..faults import Error, data_error
+from .template import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .template import Message, Prompt, Template
+    from .template import Prompt, Template
 
 
 class Window:
@@ -68,6 +69,15 @@ class Window:
             self._n_dropped = cut
             self._report(f"the context is full; the oldest {cut} messages are dropped")
         return prompts[cut]
+
+    def next_turn(self, messages: "list[Message]", author: str) -> "list[int]":
+        """Return the tokens of the prompt after `messages` and one more of `author`, of which any
+        text is in the place of the one to come; [] if the template has none.
+        """
+        try:
+            return self._prompt([*messages, Message(author, ".")], self._n_dropped, False).tokens
+        except Error:
+            return []
 
     def can_shift(self, messages: "list[Message]") -> bool:
         """Whether older messages can be dropped, while the last one goes on."""

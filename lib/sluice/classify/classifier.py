@@ -192,8 +192,11 @@ class Classifier:
     def prepare(self) -> None:
         """Process the tokens before the input now, once for all texts."""
         if not self.n_known and self.shared:
-            for _ in packed.run(self.model, self.forward, [Part(0, self.shared)]):
-                pass
+            if self.model.hparams.n_state:  # the cache has the states from which texts branch off
+                self.model.extend(self._kv, self.shared)
+            else:
+                for _ in packed.run(self.model, self.forward, [Part(0, self.shared)]):
+                    pass
             self.n_known = len(self.shared)
 
     def ask(self, data: bytes) -> "Verdict":

@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import Any
 
 from .. import cli, faults, stream
 from ..system import files
@@ -130,6 +131,9 @@ def main(
         prefix_cache.prepare(cache_dir)
         known = prefix_cache.find(cache_dir, m.file.id, m.arithmetic, geometry, tokens, cli.say)
         base = known if known and (base is None or known.n_tok > base.n_tok) else base
+    n_reused = base.n_tok if base else 0
+    if cache_dir and m.hparams.n_state:
+        base = store_states(m, base, tokens, geometry, chunk, cache_dir, cache_bytes)
     n_base = base.n_tok if base else 0
     if base and n_base == len(tokens) and base.capacity == rows:
         result = base
@@ -152,7 +156,36 @@ def main(
         if not out:
             stream.write_all(1, os.fsencode(stored) + b"\n")
     if verbose:
-        cli.report(tokens=len(tokens), reused=n_base, ms=1e3 * (time.monotonic() - began), out=name)
+        cli.report(
+            tokens=len(tokens), reused=n_reused, ms=1e3 * (time.monotonic() - began), out=name
+        )
+
+
+def store_states(
+    m: Model,
+    base: Snapshot | None,
+    tokens: list[int],
+    geometry: Any,
+    chunk: int,
+    cache_dir: str,
+    cache_bytes: int,
+) -> Snapshot | None:
+    """Store snapshots of the first part of `tokens` in `cache_dir`, at lengths at which other
+    prompts may go on otherwise; of a model whose states cannot be cut back. Return the last one
+    stored, else `base`.
+    """
+    from ..kvcache import landmarks, prefix_cache
+    from ..tokenizer import vocabulary
+
+    for n in landmarks.landmarks(tokens, vocabulary.end_tokens(m.file)):
+        n_base = base.n_tok if base else 0
+        if n_base < n < len(tokens):
+            rows = capacities.rows(n, capacities.limit(m.hparams.n_ctx))
+            part = Snapshot.create(geometry, rows, m.file.id, m.arithmetic, cache_dir)
+            m.fill(part, base, tokens[n_base:n], chunk)
+            prefix_cache.store(cache_dir, part, cache_bytes)
+            base = part
+    return base
 
 
 def read_tokens(m: Model, tokens: list[int], limit: int, capacity: int | None) -> list[int]:

@@ -74,10 +74,12 @@ class Text:
 
 
 class _Running:
-    """A text whose prompt has been processed, up to `n_known` at first."""
+    """A text whose prompt has been processed, up to `n_known` at first. is_alone: it computes its
+    logits itself.
+    """
 
-    def __init__(self, model, text, cache, vocab):
-        self.text, self.cache, self.parts = text, cache, []
+    def __init__(self, model, text, cache, vocab, is_alone=False):
+        self.text, self.cache, self.parts, self._is_alone = text, cache, [], is_alone
         self.planes = [
             (ffi.cast("uint8_t *", cache.k(i)), ffi.cast("uint8_t *", cache.v(i)))
             for i in range(cache.geometry.n_layer)
@@ -104,6 +106,8 @@ class _Running:
         t, generation = self.text, self.generation
         for token in self.steps:
             if token is None:
+                if self._is_alone:
+                    continue
                 return generation.decoder.pending
             self._add(token)
             if self.answer.stopped:
@@ -141,7 +145,10 @@ class Batch:
         kv: str = "f16",
         kept: "PromptCache | None" = None,
     ) -> None:
-        self.model, self.size, self.kept, self.n_reused = model, size, kept, 0
+        # packed passes have no states of several caches: such texts are generated in turn
+        self._in_turn = bool(model.hparams.n_state)
+        self.model, self.size = model, 1 if self._in_turn else size
+        self.kept, self.n_reused = kept, 0
         self._vocab, self._capacity, self._geometry = vocab, capacity, model.geometry(kv)
         self.limit = capacities.limit(model.hparams.n_ctx, capacity)
         # two: the buffers of long passes are not those of the many short ones
@@ -161,7 +168,11 @@ class Batch:
 
         Each prompt has at least one token and at most `limit`.
         """
-        started: list[_Running] = []
+        if self._in_turn:
+            started = [self._begun_alone(text) for text in texts[: 1 - len(self._running)]]
+            self._running += started
+            return len(started)
+        started = []
         for text in texts[: self.size - len(self._running)]:
             n_shared = max((_n_common(r.text.tokens, text.tokens) for r in started), default=0)
             donor, n = self._donor(text.tokens)
@@ -202,6 +213,22 @@ class Batch:
             for i, part in enumerate(cut):
                 if part.key is not None:
                     yield part.key, y.p + i * y.n
+
+    def _begun_alone(self, text):
+        """Return a _Running of `text` whose prompt has been processed, from where the prompt cache
+        has the states.
+        """
+        rows = n_rows(len(text.tokens), self.limit, self._capacity, text.max_tokens)
+        cache, base, n = Scratch(self._geometry, rows, logits=True), None, 0
+        if self.kept:
+            base, n = self.kept.find(
+                self.model, self._geometry, text.tokens, text.stable, self.limit
+            )
+        self.model.fill(cache, base, text.tokens[n:])
+        if base:
+            base.close()
+        self.n_reused += n
+        return _Running(self.model, text, cache, self._vocab, True)
 
     def _donor(self, tokens):
         """Return the _Running whose prompt begins with most of `tokens`, and how many."""

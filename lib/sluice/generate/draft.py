@@ -6,7 +6,7 @@ temperatures. Penalties and grammars do not enter its choice: a guess need not b
 """
 
 from .. import stream
-from ..faults import data_error
+from ..faults import data_error, unsupported_error
 from ..kernels import ffi
 from ..kvcache import capacity as capacities
 from ..kvcache.scratch import Scratch
@@ -52,7 +52,14 @@ class Draft:
 
 
 def check(draft: "Model", words: "Vocab", its_words: "Vocab", model: "Model") -> None:
-    """DataError unless the draft model has the vocabulary of `model`. words: of `model`."""
+    """DataError unless the draft model has the vocabulary of `model`, and UnsupportedError if one
+    of them keeps states, which no guess can be cut off. words: of `model`.
+    """
+    for m in (draft, model):
+        if m.hparams.n_state:
+            raise unsupported_error(
+                m.file.path, f"--draft: not with {m.hparams.arch}, whose states cannot be cut back"
+            )
     if [words.bytes_of(i, True) for i in range(words.n_vocab)] != [
         its_words.bytes_of(i, True) for i in range(its_words.n_vocab)
     ]:

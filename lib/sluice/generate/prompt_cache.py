@@ -3,8 +3,9 @@
 It is the directory of `prefill --cache` (kvcache/prefix_cache.py). A prompt starts from the stored
 snapshot that begins with the most of its tokens, even if that goes on with others. The part of a
 prompt that will come again is its `stable` one: all of a plain prompt; of a conversation the tokens
-before the last message. It is stored if that spares a later run MIN_TOKENS tokens or more. No bit
-of a result depends on what is stored.
+before the last message. It is stored if that spares a later run MIN_TOKENS tokens or more. A model
+that keeps states starts from snapshots alone of which the prompt has all tokens. No bit of a result
+depends on what is stored.
 """
 
 from ..faults import BAD_DATA, Error
@@ -68,9 +69,12 @@ class PromptCache:
         What cannot be written is reported, and the prompt is not stored. Raises Interrupted, and
         DataError as Model.run.
         """
-        known, n = prefix_cache.find_common(
-            self.directory, model.file.id, model.arithmetic, geometry, tokens, self._report
-        )
+        ours = self.directory, model.file.id, model.arithmetic, geometry, tokens, self._report
+        if geometry.states:  # they are those after the last token
+            known = prefix_cache.find(*ours)
+            n = known.n_tok if known else 0
+        else:
+            known, n = prefix_cache.find_common(*ours)
         if known and n == len(tokens) < known.n_tok:
             n -= 1  # its logits are those after other tokens
         if base and base.n_tok >= n:

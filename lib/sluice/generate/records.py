@@ -105,7 +105,8 @@ class Decoder:
         self._eog, self._forward = eog, Forward(model.hparams, cache)
         self._wide: Forward | None = None  # for passes of several tokens
         self._rows = ffi.new("int32_t[]", rows) if rows else None
-        self._speculation = None if rows else speculation
+        # a wrong guess is cut off the cache, which states cannot be
+        self._speculation = None if rows or model.hparams.n_state else speculation
         self.n_left: int | None = None
         self.pending: list[int] = []
         self._few: Any = None

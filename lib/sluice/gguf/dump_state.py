@@ -117,6 +117,7 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
             {
                 "format": "KVSNAP",
                 **plain,
+                **({"states": h["states"]} if h["states"] else {}),
                 "model_id": h["model_id"].hex(),
                 "ids": tokens,
                 "best": [[i, json_number(x, F32)] for x, i in best],
@@ -137,6 +138,9 @@ def dump_snapshot(snapshot: "SnapshotFile", full: bool, as_json: bool) -> None:
         ("stored as", f"{type_name(h['kv_type'])}, {row_bytes} bytes per token"),
         ("arithmetic", h["arithmetic"]),
     ]
+    if h["states"]:
+        n_state, state_floats = h["states"]
+        rows.append(("states", f"{n_state} of {state_floats} F32, after the last token"))
     rows += [
         (f, h[f])
         for f in (

@@ -4,7 +4,7 @@ Little-endian. A header page, then regions that begin on pages of 4096 bytes:
 
     offset  type    field            value
          0  u8[6]   magic            "KVSNAP"
-         6  u16     version          2, or 3
+         6  u16     version          2, 3 or 4
          8  u32     header_bytes     4096
         12  u32     flags            0
         16  u8[32]  model_id         BLAKE3 of the model
@@ -48,6 +48,12 @@ and values have planes; n_layer counts them, n_head_kv and head_dim are those of
 layer_stride and v_distance are 0. A table follows at byte 192: u16 n_head_kv, u16 head_dim of each
 block. A plane takes as many pages as `capacity` of its own rows need; planes follow each other.
 
+Version 4 is written for models with blocks that keep a state instead of keys and values (LFM2,
+Qwen3.5). At byte 192 are u32 n_state, the number of these blocks, and u32 state_floats, the f32 of
+each; the table of version 3 follows. States are at the end of the file, each begins on a page, and
+they have checksums as planes have. They are those after the last token, so such a snapshot is a
+prefix at its own length only.
+
 Version 1 has the same bytes, but its model ID covers samples of the model file only, so different
 models can share one. It is refused.
 """
@@ -58,7 +64,7 @@ from collections import namedtuple
 
 from ..faults import data_error
 from ..kernels import lib
-from ..limits import MAX_CAPACITY
+from ..limits import MAX_CAPACITY, MAX_LAYERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +72,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAGIC, VERSION, OF_SAMPLES = b"KVSNAP", 2, 1
-WITH_WIDTHS = 3
+WITH_WIDTHS, WITH_STATES = 3, 4
 PAGE_BYTES = 4096
 PIECE_BYTES = 1 << 20
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # GGML numbers
@@ -78,12 +84,13 @@ FIELDS = (
 ).split()
 DIGESTED_BYTES = 160
 CRC = struct.Struct("<I")
-WIDTH = struct.Struct("<HH")
+WIDTH, STATES = struct.Struct("<HH"), struct.Struct("<II")
+MAX_STATE_FLOATS = 1 << 31
 
-# widths: (n_head_kv, head_dim) of each layer if layers differ, else (); then n_head_kv and head_dim
-# are those of the first
+# widths: (n_head_kv, head_dim) of each layer if layers differ, or with states, else (); then
+# n_head_kv and head_dim are those of the first. states: (n_state, state_floats), or ()
 Geometry = namedtuple(
-    "Geometry", "n_layer n_head_kv head_dim kv_type n_vocab widths", defaults=[()]
+    "Geometry", "n_layer n_head_kv head_dim kv_type n_vocab widths states", defaults=[(), ()]
 )
 
 
@@ -110,6 +117,7 @@ class Layout:
 
     rows: bytes of a row of each layer's keys, and of its values. planes: (offset, bytes of a row)
     of each plane: K and V of layer 0, K and V of layer 1 ... token_bytes: of all rows of a token.
+    states: offset of each state, of state_bytes; state_offset: of the first.
     """
 
     def __init__(self, geometry: "Any", capacity: int) -> None:
@@ -119,6 +127,7 @@ class Layout:
             raise ValueError(problem)
         if not 1 <= capacity <= MAX_CAPACITY:
             raise ValueError(f"capacity {capacity} is not 1 to {MAX_CAPACITY}")
+        self._geometry = geometry
         self.rows = [
             n_head_kv * lib.type_row_bytes(geometry.kv_type, head_dim)
             for n_head_kv, head_dim in _widths(geometry)
@@ -137,7 +146,10 @@ class Layout:
             for _ in "KV":
                 self.planes.append((at, row_bytes))
                 at += _pages(capacity * row_bytes)
-        self.file_bytes = at
+        n_state, state_floats = geometry.states or (0, 0)
+        self.state_offset, self.state_bytes = at, 4 * state_floats
+        self.states = [at + i * _pages(self.state_bytes) for i in range(n_state)]
+        self.file_bytes = at + n_state * _pages(self.state_bytes)
 
     def sections(self, n_tok: int) -> "Iterator[tuple[str, int, int]]":
         """Yield (name, offset, bytes) of each valid section with `n_tok` tokens."""
@@ -145,11 +157,16 @@ class Layout:
         yield "logits", self.logits_offset, self.logits_bytes
         for i, (at, row_bytes) in enumerate(self.planes):
             yield f"{'KV'[i % 2]} of layer {i // 2}", at, n_tok * row_bytes
+        for i, at in enumerate(self.states):
+            yield f"state {i}", at, self.state_bytes
 
     def n_checksum(self, n_tok: int) -> int:
         """Return the number of checksums with `n_tok` tokens."""
         sections = [4 * n_tok, self.logits_bytes, *(n_tok * n for n in self.rows for _ in "KV")]
-        return sum(-(-n // PIECE_BYTES) for n in sections)
+        n_state, state_floats = self._geometry.states or (0, 0)
+        return sum(-(-n // PIECE_BYTES) for n in sections) + n_state * -(
+            -4 * state_floats // PIECE_BYTES
+        )
 
 
 def pack_header(
@@ -159,7 +176,7 @@ def pack_header(
     lay, g = Layout(geometry, capacity), geometry
     digested = HEADER.pack(
         MAGIC,
-        WITH_WIDTHS if g.widths else VERSION,
+        WITH_STATES if g.states else WITH_WIDTHS if g.widths else VERSION,
         PAGE_BYTES,
         0,
         model_id,
@@ -183,7 +200,8 @@ def pack_header(
         arithmetic.encode("ascii"),
         b"",
     )[:DIGESTED_BYTES]
-    table = b"".join(WIDTH.pack(*width) for width in g.widths)
+    table = STATES.pack(*g.states) if g.states else b""
+    table += b"".join(WIDTH.pack(*width) for width in g.widths)
     page = digested + sha256(digested + checksums) + table
     page = page.ljust(PAGE_BYTES - CRC.size, b"\0")
     return page + CRC.pack(lib.crc32c(0, page, len(page)))
@@ -205,9 +223,9 @@ def read_header(fd: int, name: str) -> "dict[str, Any]":
             "snapshot version 1, of an earlier sluice, has a model ID of samples of the file; "
             "make it again with prefill, generate -o or decode -o",
         )
-    if version not in (VERSION, WITH_WIDTHS):
+    if version not in (VERSION, WITH_WIDTHS, WITH_STATES):
         raise data_error(
-            name, f"snapshot version {version}; this build reads {VERSION} and {WITH_WIDTHS}"
+            name, f"snapshot version {version}; this build reads {VERSION} to {WITH_STATES}"
         )
     if len(page) < PAGE_BYTES:
         raise data_error(name, f"header cut at byte {len(page)} of {PAGE_BYTES}")
@@ -225,12 +243,19 @@ def read_header(fd: int, name: str) -> "dict[str, Any]":
     ):
         if h[field] != value:
             raise data_error(name, f"{field} is {h[field]}, not {value}")
-    at, h["widths"] = HEADER.size, ()
-    if version == WITH_WIDTHS:
-        at += WIDTH.size * h["n_layer"]
+    at, h["widths"], h["states"] = HEADER.size, (), ()
+    if version == WITH_STATES:
+        h["states"], at = STATES.unpack_from(page, at), at + STATES.size
+        for field, value, maximum in zip(
+            ("n_state", "state_floats"), h["states"], (MAX_LAYERS, MAX_STATE_FLOATS)
+        ):
+            if not 1 <= value <= maximum:
+                raise data_error(name, f"{field} is {value}, not 1 to {maximum}")
+    if version != VERSION:
+        begin, at = at, at + WIDTH.size * h["n_layer"]
         if at > PAGE_BYTES - 4:
             raise data_error(name, f"n_layer is {h['n_layer']}, more than the header has room for")
-        h["widths"] = tuple(WIDTH.iter_unpack(page[HEADER.size : at]))
+        h["widths"] = tuple(WIDTH.iter_unpack(page[begin:at]))
         if not h["widths"] or not all(map(all, h["widths"])):
             raise data_error(name, "heads of a layer are 0")
         if h["widths"][0] != (h["n_head_kv"], h["head_dim"]):

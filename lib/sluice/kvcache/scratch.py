@@ -21,11 +21,21 @@ class Scratch(Planes):
     """
 
     def __init__(self, geometry: "Any", capacity: int, logits: bool = False) -> None:
-        self.geometry, self.capacity, self.n_tok = geometry, capacity, 0
+        self.geometry, self.capacity, self._n_tok = geometry, capacity, 0
         self.layout = Layout(geometry, capacity)
         self.logits = ffi.new("float[]", geometry.n_vocab) if logits else None
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
         self._set_map(mmap.mmap(-1, self.layout.file_bytes, flags=flags))
+
+    @property
+    def n_tok(self) -> int:
+        """Number of tokens."""
+        return self._n_tok
+
+    @n_tok.setter
+    def n_tok(self, n: int) -> None:
+        self._check_states(n)
+        self._n_tok = n
 
     def reserve(self, n_tok: int) -> None:
         """Do nothing: memory is allocated on the first write."""
@@ -48,4 +58,5 @@ class Scratch(Planes):
             ffi.memmove(self.k(i), base.k(i), n_bytes)
             ffi.memmove(self.v(i), base.v(i), n_bytes)
         self.tokens[:n_tok] = base.tokens[:n_tok]
+        self._copy_states(base, n_tok)
         self.n_tok = n_tok

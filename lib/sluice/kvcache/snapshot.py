@@ -108,6 +108,7 @@ class Snapshot(Planes):
     def n_tok(self, n: int) -> None:
         if not 0 <= n <= self.capacity:
             raise ValueError(f"n_tok {n} is not 0 to the capacity {self.capacity}")
+        self._check_states(n)
         self._n_tok, self._n_stored = n, min(n, self._n_stored)  # rows from n on may change now
 
     # creation
@@ -139,6 +140,8 @@ class Snapshot(Planes):
             self._attach(mmap.MAP_SHARED, directory)
             os.posix_fallocate(fd, 0, format.PAGE_BYTES)
             os.posix_fallocate(fd, layout.logits_offset, layout.kv_offset - layout.logits_offset)
+            if geometry.states:
+                os.posix_fallocate(fd, layout.state_offset, layout.file_bytes - layout.state_offset)
         except OSError as e:
             if self:
                 self.close()
@@ -190,6 +193,7 @@ class Snapshot(Planes):
             ffi.memmove(self._base + to + done, base._base + at + done, n_tok * row_bytes - done)
         if n_tok == base.n_tok:
             ffi.memmove(self.logits, base.logits, self.layout.logits_bytes)
+        self._copy_states(base, n_tok)
         self.n_tok = n_tok
 
     def seal(self, path: str) -> None:
@@ -209,6 +213,7 @@ class Snapshot(Planes):
                 return new.seal(path)
         if not 1 <= self.n_tok <= self._n_reserved:
             raise ValueError(f"{self.n_tok} tokens to seal, {self._n_reserved} reserved")
+        self._check_states(self.n_tok)
         # bytes that are reserved but not valid are zero
         for at, row_bytes in self.layout.planes:
             n_bytes = (self._n_reserved - self.n_tok) * row_bytes
@@ -271,7 +276,7 @@ class Snapshot(Planes):
             self._attach(mmap.MAP_PRIVATE | MAP_NORESERVE, path)
         except ValueError:  # mmap: length is greater than file size
             raise data_error(path, "became shorter while it was opened") from None
-        self._n_tok = self._n_stored = self._n_reserved = h["n_tok"]
+        self._n_tok = self._n_stored = self._n_reserved = self._states_after = h["n_tok"]
         self._check_sections(h, path)
         return self
 

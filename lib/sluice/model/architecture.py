@@ -50,8 +50,21 @@ SIZES: dict[str, Callable[[Sizes], int]] = {
     "n_ple": lambda h: getattr(h, "n_ple", 0),
     "n_ple_all": lambda h: getattr(h, "n_ple", 0) * getattr(h, "n_layer", 0),
     "one": lambda h: 1,
+    # of blocks with a short convolution: columns, and taps
+    "n_conv": lambda h: getattr(h, "n_conv", 0),
+    "n_conv_3": lambda h: 3 * getattr(h, "n_conv", 0),
+    "n_tap": lambda h: getattr(h, "n_tap", 0),
+    # queries and their gates; of blocks with a delta net: queries, keys and values; values; heads
+    # of values, and elements of a head
+    "n_q_2": lambda h: 2 * h.n_head * h.head_dim,
+    "n_mixed": lambda h: 2 * getattr(h, "n_key", 0) + getattr(h, "n_value", 0),
+    "n_value": lambda h: getattr(h, "n_value", 0),
+    "n_delta": lambda h: getattr(h, "n_delta", 0),
+    "d_delta": lambda h: getattr(h, "d_delta", 0),
 }
 POOLINGS = "last", "mean", "cls"  # which hidden states make a text's vector (embed/embedder.py)
+# tensors without ".weight", in a GGUF and in a checkpoint
+WHOLE_NAMES = "ssm_a", "ssm_d", "linear_attn.A_log", "linear_attn.dt_bias"
 ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
 
 
@@ -79,7 +92,14 @@ class HuggingFace(Record):
     rope_values      numbers of the RoPE scaling that `keys` writes, as Config.rope_value has them
     partial_rotary   whether partial_rotary_factor may differ from 1
     local_rope       whether local blocks have a RoPE of their own: rope.freq_base_swa
-    norms_lack_one   whether 1 must be added to the stored gains of norms
+    norms_lack_one   whether 1 must be added to the stored gains of norms; whole_norms: not to these
+    negated_exp   tensors that are stored as the logarithm of their negative
+    output_norm   name of the norm after the last layer, behind the prefix of layers
+    other_names   keys of config.json that the family calls otherwise: usual name -> its own
+    n_ff       intermediate_size in fact, of what config.json says
+    block      sizes of block i, for families whose blocks differ
+    order      order in which elements of a tensor of a block are written, (of rows, of elements of
+               a row), each a list of their numbers in the checkpoint, or None: the same
     space_prefix     False: the GGUF says that no space is put before a text
     refuse     raises UnsupportedError for values of config.json that no key of a GGUF can express
     keys       keys below the architecture's name beyond those of every family -> (kind, value)
@@ -94,6 +114,16 @@ class HuggingFace(Record):
     partial_rotary: bool = False
     local_rope: bool = False
     norms_lack_one: bool = False
+    whole_norms: tuple[str, ...] = ()
+    negated_exp: tuple[str, ...] = ()
+    output_norm: str = "norm"
+    other_names: Mapping[str, str] = {}
+    n_ff: Callable[[Config], int] = lambda c: c.int("intermediate_size")
+    block: Callable[[Config, int], Sizes] = lambda c, i: c
+    order: Callable[[Config, str], tuple[list[int] | None, list[int] | None]] = lambda c, name: (
+        None,
+        None,
+    )
     space_prefix: bool = True
     refuse: Callable[[Config], None] = lambda c: None
     keys: Callable[[Config], dict[str, tuple[str, Any]]] = lambda c: {}
@@ -113,10 +143,14 @@ class Architecture(Record):
     globals    further tensors outside the blocks, as `tensors`: attributes of Weights
     may_lack   function of an Hparams and a block's number: the tensors it may lack
     varies     keys whose number may differ from block to block, of feed_forward_length and
-               attention.head_count_kv; `rules` then sets the blocks of the Hparams
+               attention.head_count_kv; `rules` then sets the blocks of the Hparams, and refuses 0
+               or sets the states of blocks without keys and values
     rules      reads the metadata beyond sizes and sets window, pattern, attn_cap, final_cap, scale
                and rope_local of an Hparams. Keys checks each key's range and default. Keys that
                change results and were not read are refused
+    floats     matrices that are F32 in every file: const float * in a Layer
+    output_norm     name of the norm after the last block
+    unused_blocks   key that says how many of the last blocks are not run, or ""
     fused      tensors whose rows may be stored as one: name of the whole -> names of the parts, in
                the order of their rows
     neighbours RoPE pairs are neighbours (2 i, 2 i + 1), and gguf-convert puts rows of queries and
@@ -133,6 +167,9 @@ class Architecture(Record):
     globals: Mapping[str, tuple[str, ...]] = {}
     may_lack: Callable[[Hparams, int], tuple[str, ...]] = lambda h, i: ()
     varies: tuple[str, ...] = ()
+    floats: tuple[str, ...] = ()
+    output_norm: str = "output_norm"
+    unused_blocks: str = ""
     fused: Mapping[str, tuple[str, ...]] = {"attn_qkv": ("attn_q", "attn_k", "attn_v")}
     neighbours: bool = False
     pooling: str = "mean"
@@ -155,6 +192,8 @@ class Architecture(Record):
         shapes, names, out = self.shapes(h), self.hugging_face.names, {}
         for name, stored_name in names.items():
             parts = self.fused.get(name, ())
+            if full_name(parts[0] if parts else name) not in shapes:
+                continue  # not in this block
             if not parts or parts[0] in names:
                 shape = shapes[full_name(name)]
             else:
@@ -171,8 +210,10 @@ def shapes(tensors: Mapping[str, tuple[str, ...]], h: Sizes) -> dict[str, tuple[
 
 
 def full_name(name: str) -> str:
-    """Return the name with its kind: "attn_q" -> "attn_q.weight"; "attn_q.bias" is unchanged."""
-    return name if name.endswith(".bias") else name + ".weight"
+    """Return the name with its kind: "attn_q" -> "attn_q.weight"; "attn_q.bias" is unchanged, and
+    so are WHOLE_NAMES.
+    """
+    return name if name.endswith(".bias") or name in WHOLE_NAMES else name + ".weight"
 
 
 def check(record: Architecture) -> None:
@@ -189,7 +230,7 @@ def check(record: Architecture) -> None:
         must(len(sizes) in (1, 2) and set(sizes) <= SIZES.keys(), f"tensors: {name}: {sizes}")
         weight = name.removesuffix(".bias")
         must(
-            weight == name or tensors.get(weight, ())[1:] == sizes,
+            weight == name or name == "ssm_dt.bias" or tensors.get(weight, ())[1:] == sizes,
             f"tensors: {name} does not fit {weight}",
         )
     for whole, parts in record.fused.items():

@@ -4,6 +4,7 @@ calls.
 
 from __future__ import annotations
 
+import math
 import mmap
 
 from ..kernels import ffi, lib
@@ -60,9 +61,14 @@ _KINDS = {
         "scale",
         "scale_each",
         "take_columns",
+        "mul",
+        "sigmoid_mul",
+        "causal_conv",
+        "delta_gates",
+        "delta_net",
     )
 }
-_PAIRS = "silu_mul", "gelu_mul", "add"
+_PAIRS = "silu_mul", "gelu_mul", "add", "mul", "sigmoid_mul"
 
 
 def _operations(calls):
@@ -107,6 +113,7 @@ class Forward:
         self._int8: dict[int, tuple] = {}
         self._terms: Any = None
         self._planes: list[tuple[Any, Any]] = []  # (k, v) of each layer, uint8_t *
+        self._states: list[Any] = []  # float *
         # C structs with pointers into buffers for `n_tok` tokens: the same for each single token
         self._cached: dict[Any, tuple] = {}
         # (name, arguments) of each call, while `run` logs them
@@ -125,11 +132,12 @@ class Forward:
         self.pos, self.n_last, c = pos, n_last, self.cache
         # sealing a snapshot maps it at another address
         if not self._planes or self._planes[0][0] != c.k(0):
-            self._n_head_kv = {self.h.block(i).n_head_kv for i in range(self.h.n_layer)}
+            self._n_head_kv = {self.h.block(i).n_head_kv for i in range(self.h.n_layer)} - {0}
             self._planes = [
                 (ffi.cast("uint8_t *", c.k(i)), ffi.cast("uint8_t *", c.v(i)))
                 for i in range(self.h.n_kv)
             ]
+            self._states = [c.state(i) for i in range(self.h.n_state)]
             self._forget()
         self._tokens = self._buffer("int32_t[]", "tokens", len(tokens))
         self._tokens[0 : len(tokens)] = tokens
@@ -235,16 +243,27 @@ class Forward:
             w = self._ones()
         self._do("rmsnorm", x.p, x.p, w, self.n_tok * (x.n // n), n, self.h.eps)
 
+    def unit_heads(self, x: Rows, head_dim: int, eps: float, factor: float = 1.0) -> None:
+        """x = factor x / sqrt(|x|^2 + eps) in each head of `x`, in place."""
+        name = f"gain {head_dim} {factor}"
+        if name not in self._buffers:
+            gain = factor / math.sqrt(head_dim)  # of the RMS norm, which divides by the mean
+            self._buffer("float[]", name, head_dim)[0:head_dim] = [gain] * head_dim
+        n_row = self.n_tok * (x.n // head_dim)
+        self._do("rmsnorm", x.p, x.p, self._buffers[name], n_row, head_dim, eps / head_dim)
+
     def _ones(self):
         """Return a gain of 1, f32 [MAX_HEAD_DIM]."""
         if "ones" not in self._buffers:
             self._buffer("float[]", "ones", MAX_HEAD_DIM)[0:MAX_HEAD_DIM] = [1.0] * MAX_HEAD_DIM
         return self._buffers["ones"]
 
-    def columns(self, x: Rows, begin: int, n: int, name: str) -> Rows:
-        """Return elements begin ... begin + n - 1 of each row, in another buffer."""
-        y = self._rows(name, n)
-        self._do("take_columns", y.p, x.p + begin, self.n_tok, n, x.n)
+    def columns(self, x: Rows, begin: int, n: int, name: str, n_part: int = 1) -> Rows:
+        """Return elements begin ... begin + n - 1 of each row, or of each of `n_part` equal parts
+        of a row, in another buffer.
+        """
+        y = self._rows(name, n * n_part)
+        self._do("take_columns", y.p, x.p + begin, self.n_tok * n_part, n, x.n // n_part)
         return y
 
     def linear(self, x: Rows, w: Any, tokens: Any = None) -> Rows:
@@ -343,12 +362,13 @@ class Forward:
 
     def store(self, layer: int, k: Rows, v: Rows) -> None:
         """Append keys and values to the cache."""
+        i = self.h.kv_layers[layer]
         row_bytes, kind, n = (
-            self.cache.layout.rows[layer],
+            self.cache.layout.rows[i],
             self.cache.geometry.kv_type,
             self.n_tok * k.n,
         )
-        for plane, x in zip(self._planes[layer], (k, v)):
+        for plane, x in zip(self._planes[i], (k, v)):
             lib.cache_store(plane + self.pos * row_bytes, kind, x.p, n)
             self._log_call("cache_store", plane, kind, x.p, n, row_bytes)
 
@@ -396,6 +416,86 @@ class Forward:
         self._do("gelu_mul", gate.p, up.p, self.n_tok * up.n)
         return gate
 
+    def sigmoid_mul(self, x: Rows, gate: Rows) -> Rows:
+        """x = x * sigmoid(gate); returns x."""
+        self._do("sigmoid_mul", x.p, gate.p, self.n_tok * gate.n)
+        return x
+
+    def mul(self, x: Rows, y: Rows) -> Rows:
+        """x = x * y; returns x."""
+        self._do("mul", x.p, y.p, self.n_tok * x.n)
+        return x
+
+    def causal_conv(
+        self,
+        layer: int,
+        x: Rows,
+        w: Any,
+        n_tap: int,
+        columns: tuple[int, int] | None = None,
+        at: int = 0,
+        silu: bool = False,
+        name: str = "convolution",
+    ) -> Rows:
+        """Return the convolution of each column with its own taps over the tokens up to each.
+
+        w: const float * [n, n_tap], of these columns. columns: (first, n) of `x`, None: all. at:
+        where in the state of the block the tokens before are, n_tap - 1 rows of n. silu: SiLU of
+        the result.
+        """
+        first, n = columns or (0, x.n)
+        y = self._rows(name, n)
+
+        def convolve(state, begin, n_tok):
+            self._do(
+                "causal_conv",
+                y.p + begin * n,
+                x.p + begin * x.n + first,
+                w,
+                state,
+                n_tok,
+                n,
+                x.n,
+                n_tap,
+                silu,
+            )
+
+        self._change_state(layer, at, (n_tap - 1) * n, convolve)
+        return y
+
+    def delta_gates(self, x: Rows, beta: Rows, a: Any, dt: Any) -> Rows:
+        """Return decays exp(a softplus(x + dt)), and beta = sigmoid(beta) in place.
+
+        a, dt: const float * [n].
+        """
+        y = self._rows("decay", x.n)
+        self._do("delta_gates", y.p, beta.p, x.p, a, dt, self.n_tok, x.n)
+        return y
+
+    def delta_net(
+        self, layer: int, q: Rows, k: Rows, v: Rows, decay: Rows, beta: Rows, at: int
+    ) -> Rows:
+        """Return S^T q after each token's change of the state S (lib.delta_net).
+
+        at: where in the state of the block S is.
+        """
+        o, n_head = self._rows("delta net", v.n), decay.n
+        dim = v.n // n_head
+        n_head_k = k.n // dim
+
+        def change(state, begin, n_tok):
+            rows = (x.p + begin * x.n for x in (o, q, k, v, decay, beta))
+            self._do("delta_net", *rows, state, n_tok, n_head_k, n_head, dim)
+
+        self._change_state(layer, at, n_head * dim * dim, change)
+        return o
+
+    def _change_state(self, layer, at, n_float, change):
+        """Call change(state, begin, n): an operation on n rows of the chunk from `begin` on, in
+        their order; state: float * to `n_float` floats of the block's state from `at` on.
+        """
+        change(self._states[self.h.state_of[layer]] + at, 0, self.n_tok)
+
     def soft_cap(self, x: Rows, cap: float) -> None:
         """x = cap tanh(x / cap)."""
         self._do("soft_cap", x.p, self.n_tok * x.n, cap)
@@ -420,13 +520,13 @@ class Forward:
 
     def needed(self, layer: int, *rows: Rows) -> Sequence[Rows]:
         """Return `rows` (queries and other rows, one per token), cut after the last block
-        that stores keys and values to the needed tokens.
+        that stores keys and values, or has a state, to the needed tokens.
 
         After these are stored only the last `n_last` tokens are needed; `n_tok` then becomes
         their number.
         """
         begin = self.n_tok - self.n_last
-        if layer < self.h.n_kv - 1 or not begin:
+        if layer < self.h.last_stored or not begin:
             return rows
         self.pos += begin
         self._angles = {

@@ -12,6 +12,7 @@ from ..faults import printable, unsupported_error
 from ..gguf.metadata import ARRAY, STRING, Array, Unread, describe
 from ..limits import (
     MAX_CONTEXT,
+    MAX_CONV,
     MAX_HEAD_DIM,
     MAX_HEADS,
     MAX_LAYERS,
@@ -60,6 +61,9 @@ CHANGES = (
     "rope.scaling.yarn_log_multiplier",
     "deepstack_mapping",
     "hidden_activation",
+    "dense_2_feat_in",
+    "nextn_predict_layers",
+    "decision.type",
 )
 
 
@@ -69,7 +73,8 @@ class Keys:
     known: set of the keys that were read.
     """
 
-    MAX_CONTEXT, MAX_WIDTH, MAX_HEAD_DIM = MAX_CONTEXT, MAX_WIDTH, MAX_HEAD_DIM
+    MAX_CONTEXT, MAX_WIDTH, MAX_CONV = MAX_CONTEXT, MAX_WIDTH, MAX_CONV
+    MAX_HEADS, MAX_HEAD_DIM = MAX_HEADS, MAX_HEAD_DIM
 
     def __init__(self, file: Any, arch: str) -> None:
         self.file, self.arch = file, arch
@@ -150,6 +155,22 @@ class Keys:
             raise self.data_error(key, f"{describe(value, ARRAY)}, not one for each block")
         return [bool(entry) for entry in value.values()]
 
+    def numbers(self, key: str) -> list[builtins.int]:
+        """Return the ints of an array, at most MAX_LAYERS. DataError."""
+        self.known.add(key)
+        name = f"{self.arch}.{key}"
+        value = self.file.metadata.get(name)
+        if (
+            isinstance(value, Unread)
+            or not isinstance(value, Array)
+            or value.kind in (STRING, ARRAY)
+        ):
+            raise self.data_error(key, "missing, or no array of integers")
+        entries = value.values(MAX_LAYERS)
+        if any(not isinstance(n, int) for n in entries):
+            raise self.data_error(key, "missing, or no array of integers")
+        return list(entries)
+
     def float(
         self, key: str, above: builtins.float, below: builtins.float, default: Any = ...
     ) -> builtins.float:
@@ -202,13 +223,18 @@ class Keys:
 
 
 class Block:
-    """Sizes of one block, as in Hparams, for models whose blocks differ."""
+    """Sizes of one block, as in Hparams, for models whose blocks differ. Without attention
+    n_head_kv and head_dim are 0. sizes: others of architecture.SIZES.
+    """
 
-    __slots__ = ("n_embd", "n_ff", "n_head", "n_head_kv", "head_dim", "n_ple")
-
-    def __init__(self, h: Any, n_ff: int, n_head_kv: int, head_dim: int) -> None:
-        self.n_embd, self.n_head, self.n_ple = h.n_embd, h.n_head, h.n_ple
+    def __init__(self, h: Any, n_ff: int, n_head_kv: int, head_dim: int, **sizes: int) -> None:
+        self.n_embd, self.n_head, self.n_ple = h.n_embd, h.n_head, getattr(h, "n_ple", 0)
         self.n_ff, self.n_head_kv, self.head_dim = n_ff, n_head_kv, head_dim
+        self.__dict__.update(sizes)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> int: ...
 
 
 class Hparams:
@@ -218,14 +244,19 @@ class Hparams:
     arch, architecture       general.architecture, and its record (architecture.Architecture)
     n_ctx                    trained context, positions
     n_vocab                  rows of token_embd.weight
-    n_layer, n_embd, n_ff    blocks, model width, feed-forward width
+    n_layer, n_embd, n_ff    blocks, model width, feed-forward width; n_unused: blocks of the file
+                             that are not run
     n_head, n_head_kv        query heads, key-value heads
     head_dim, n_rot          elements of a head, and how many of them RoPE rotates
     eps                      of the RMS norms
     blocks                   sizes of each block if blocks differ, else None; n_ff and n_head_kv are
                              then the largest, head_dim and n_rot those of global blocks
-    kv_layers                for each block the one whose keys and values it uses; n_kv: how many
-                             blocks store some, the first ones
+    kv_layers                for each block the keys and values it uses, by their number: the block
+                             that stores them, or with states the how manieth such block; -1: none.
+                             n_kv: how many blocks store some
+    states                   floats of the state that each block keeps, 0: none; state_of: the
+                             number of each block's state, or None; n_state: how many there are
+    last_stored              the last block that stores keys and values or has a state
     n_ple                    elements of an embedding row for each block (Gemma 4); 0: none
     rope, rope_local         Rope of global blocks; of local blocks, None: the same
     n_rot_local              n_rot of local blocks
@@ -258,6 +289,10 @@ class Hparams:
             )
         self.n_vocab = embd.dims[1]
         self.n_layer = keys.int("block_count", 1, MAX_LAYERS)
+        self.n_unused = 0
+        if record.unused_blocks:
+            self.n_unused = keys.int(record.unused_blocks, 0, self.n_layer - 1, 0)
+            self.n_layer -= self.n_unused
         self.n_embd = keys.int("embedding_length", 1, MAX_WIDTH)
         self.n_ff = self._largest(keys, "feed_forward_length", MAX_WIDTH)
         self.n_ctx = keys.int("context_length", 1, MAX_CONTEXT)
@@ -273,15 +308,25 @@ class Hparams:
         self.blocks: list[Block] | None = None
         self.windows: list[int] | None = None
         self.kv_layers, self.n_rot_local = list(range(self.n_layer)), self.n_rot
+        self.states = [0] * self.n_layer
         self.rope: Rope = read_rope(keys, file.tensors, self.n_ctx)
         self.rope_local: Rope | None = None
         record.rules(self, keys)
-        self.n_kv = 1 + max(self.kv_layers)
+        self._count_stored(keys)
         keys.refuse_unknown()
+
+    def _count_stored(self, keys):
+        self.n_kv = 1 + max(self.kv_layers)
+        if not self.n_kv:
+            raise keys.unsupported_error("attention.head_count_kv: no block has attention")
+        blocks = [i for i, n in enumerate(self.states) if n]
+        self.n_state, self.state_floats = len(blocks), max(self.states)
+        self.state_of = [blocks.index(i) if n else None for i, n in enumerate(self.states)]
+        self.last_stored = self.n_layer - 1 if blocks else self.n_kv - 1
 
     def _largest(self, keys, key, maximum, default=...):
         if key in self.architecture.varies:
-            return max(keys.ints(key, 1, maximum, default))
+            return max(1, *keys.ints(key, 0, maximum, default))
         return keys.int(key, 1, maximum, default)
 
     def _read_heads(self, keys):

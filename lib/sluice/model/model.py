@@ -77,7 +77,10 @@ class Model:
         Forward).
         """
         f.start(tokens, pos, self.ropes, n_last)
-        return self.layers(f)
+        f.cache.begin_pass(pos)
+        x = self.layers(f)
+        f.cache.end_pass(pos + len(tokens))
+        return x
 
     def layers(self, f: Forward) -> Rows:
         """Return the hidden states of the chunk that `f` has begun: all blocks, the last norm."""
@@ -124,13 +127,15 @@ class Model:
         or None: any).
         """
         h = self.hparams
-        widths = [(h.block(i).n_head_kv, h.block(i).head_dim) for i in range(h.n_kv)]
+        blocks = [h.block(h.kv_layers.index(i)) for i in range(h.n_kv)]
+        widths = [(block.n_head_kv, block.head_dim) for block in blocks]
         geometry = Geometry(
             h.n_kv,
             *widths[0],
             KV_TYPES.get(kv_type or ""),
             h.n_vocab,
-            tuple(widths) if len(set(widths)) > 1 else (),
+            tuple(widths) if len(set(widths)) > 1 or h.n_state else (),
+            (h.n_state, h.state_floats) if h.n_state else (),
         )
         if kv_type and misfit(geometry):
             raise unsupported_error(
@@ -150,6 +155,10 @@ class Model:
         at = lib.first_nonfinite(cache.logits, self.hparams.n_vocab)
         if at >= 0:
             raise data_error(path, f"logits: that of token {at} is not finite")
+        for i in range(self.hparams.n_state):
+            at = lib.first_nonfinite(cache.state(i), self.hparams.state_floats)
+            if at >= 0:
+                raise data_error(path, f"state {i}: element {at} is not finite")
         return cache
 
     def run(

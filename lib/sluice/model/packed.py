@@ -9,13 +9,15 @@ Parts may also have planes of their own: then they are of several caches, and te
 nothing in common go through the layers together.
 
 Matrix products take the rows of all parts at once; keys and values are stored, and attention is
-computed, part by part in each block. No result depends on what else a pass holds, because every
-operation computes a row the same way whatever the number of rows.
+computed, part by part in each block. So are blocks with a state; branches.py has the states of
+parts that branch off. No result depends on what else a pass holds, because every operation computes
+a row the same way whatever the number of rows.
 """
 
 from __future__ import annotations
 
 from ..kernels import ffi, lib
+from .branches import Branches
 from .forward import Forward, Rows
 from .model import CHUNK, Model
 
@@ -30,13 +32,22 @@ if TYPE_CHECKING:
 class Part:
     """`tokens` (a list, not empty) at positions pos, pos + 1, ...; `key`: the caller's, None where
     nobody asks for the hidden state after the last token. planes: (keys, values) of each layer,
-    uint8_t *, of a cache of the same geometry, or None: the pass's own.
+    uint8_t *, of a cache of the same geometry, or None: the pass's own. branches: positions of
+    later parts whose states are copied (branches.py); such parts have no planes.
     """
 
-    __slots__ = ("pos", "tokens", "key", "planes")
+    __slots__ = ("pos", "tokens", "key", "planes", "branches")
 
-    def __init__(self, pos: int, tokens: list[int], key: Any = None, planes: Any = None) -> None:
+    def __init__(
+        self,
+        pos: int,
+        tokens: list[int],
+        key: Any = None,
+        planes: Any = None,
+        branches: tuple[int, ...] = (),
+    ) -> None:
         self.pos, self.tokens, self.key, self.planes = pos, tokens, key, planes
+        self.branches = branches
 
 
 class Packed(Forward):
@@ -52,12 +63,17 @@ class Packed(Forward):
         self._is_last_block = False
         self._pending: tuple[Rows, Rows] | None = None
         self._kept: dict[int, tuple[Rows, Rows]] = {}
+        self.branches = (
+            Branches(cache, hparams.n_state, hparams.state_floats) if hparams.n_state else None
+        )
 
     def start_parts(self, parts: Sequence[Part], ropes: Mapping[str, tuple[Any, float]]) -> None:
         """Begin a pass of `parts`. ropes: as in `start`."""
         tokens = [token for part in parts for token in part.tokens]
         self._parts, self._is_last_block = parts, False
         self.start(tokens, 0, {}, len(tokens))
+        if self.branches:
+            self.branches.start(parts)
         for name, (freq, scale) in ropes.items():
             n_pair = len(freq)
             cs = self._buffer("float[]", "angles " + name, self.n_tok * 2 * n_pair)
@@ -84,9 +100,10 @@ class Packed(Forward):
         `attention` writes over: later blocks begin with them again.
         """
         self._pending = k, v
-        if layer in self.h.kv_layers[layer + 1 :]:
-            self._kept[layer] = self._copy(k, f"keys {layer}"), self._copy(v, f"values {layer}")
-            for before, now in self._written(layer):
+        source = self.h.kv_layers[layer]
+        if source in self.h.kv_layers[layer + 1 :]:
+            self._kept[source] = self._copy(k, f"keys {source}"), self._copy(v, f"values {source}")
+            for before, now in self._written(source):
                 ffi.memmove(before, now, len(before))
 
     def _copy(self, x, name):
@@ -114,7 +131,7 @@ class Packed(Forward):
         """`rows`; after the keys and values of the last block that has some are made, those of the
         parts' last tokens alone.
         """
-        if layer < self.h.n_kv - 1 or self._all_rows:
+        if layer < self.h.last_stored or self._all_rows:
             return rows
         self._is_last_block = True
         n = len(self._parts)
@@ -136,12 +153,15 @@ class Packed(Forward):
         self._set_length(n)
         return out
 
+    def _change_state(self, layer, at, n_float, change):
+        self.branches.change(self.h.state_of[layer], at, n_float, change)
+
     def attention(self, layer: int, q: Rows, window: int = 0) -> Rows:
         """Store keys and values of a part, then attend with its queries, part by part."""
         h, last = self.h, self._is_last_block
         source, block = h.kv_layers[layer], h.block(layer)
         pending = self._pending
-        if source != layer:
+        if layer != h.kv_layers.index(source):
             pending = self._kept[source]
             for before, now in self._written(source):
                 ffi.memmove(now, before, len(before))
@@ -230,6 +250,8 @@ def _run(m, f, parts, chunk):
     """Yield (Parts, their hidden states) of each pass."""
     if not parts:
         return
+    if f.branches:
+        parts = f.branches.plan(parts, Part)
     n, chunk = sum(len(part.tokens) for part in parts), m.chunk_for(chunk)
     chunk = -(-n // -(-n // chunk))  # as many passes, but alike
     f.cache.reserve(max(part.pos + len(part.tokens) for part in parts))
@@ -249,11 +271,11 @@ def passes(parts: Sequence[Part], chunk: int) -> Iterator[list[Part]]:
         while n + len(tokens) > chunk:
             left = chunk - n
             if left:
-                cut.append(Part(pos, tokens[:left], None, part.planes))
+                cut.append(Part(pos, tokens[:left], None, part.planes, part.branches))
                 pos, tokens = pos + left, tokens[left:]
             yield cut
             cut, n = [], 0
-        cut.append(Part(pos, tokens, part.key, part.planes))
+        cut.append(Part(pos, tokens, part.key, part.planes, part.branches))
         n += len(tokens)
     if cut:
         yield cut

@@ -62,8 +62,11 @@ class Weights:
 
     def __init__(self, file: File, h: Any, fast: bool = False) -> None:
         self._file, self._left, self._fast = file, dict(file.tensors), fast
+        for i in range(h.n_layer, h.n_layer + h.n_unused):
+            self._left = {n: t for n, t in self._left.items() if not n.startswith(f"blk.{i}.")}
+        self._floats = {full_name(name) for name in h.architecture.floats}
         self.token_embd = self._fetch("token_embd.weight", (h.n_embd, h.n_vocab))
-        self.output_norm = self._fetch("output_norm.weight", (h.n_embd,))
+        self.output_norm = self._fetch(h.architecture.output_norm + ".weight", (h.n_embd,))
         self.output = (
             self._fetch("output.weight", (h.n_embd, h.n_vocab))
             if "output.weight" in self._left
@@ -144,10 +147,11 @@ class Weights:
         if t.shape != without_ones(shape):
             raise t.data_error(f"shape {list(t.dims)}, expected {list(shape)}")
         type = type_name(t.type)
-        if not (lib.type_supported(t.type) if len(shape) == 2 else type == "F32"):
+        is_f32 = len(shape) == 1 or name.split(".", 2)[-1] in self._floats
+        if not (type == "F32" if is_f32 else lib.type_supported(t.type)):
             raise unsupported_error(t.part.path, f"tensor {t.name}: type {type} here")
         p = self._file.pointer(t)
-        if len(shape) == 1:
+        if is_f32:
             return ffi.cast("const float *", p)
         n_in, n_out = shape
         return Matrix(name.split(".")[-2], t.type, p, n_in, n_out, self._fast)

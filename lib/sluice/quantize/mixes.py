@@ -81,6 +81,7 @@ STAYS = (
     "token_types.",
     "rope_",
     "ssm_conv1d.",
+    "shortconv.conv.",
     "attn_rel_b.",
 )
 MAX_TYPE = 256

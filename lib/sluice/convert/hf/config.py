@@ -56,7 +56,7 @@ class Config:
         inner = values.get("text_config")
         self.values = {**values, **inner} if isinstance(inner, dict) else values
         self.n_layer, self.n_embd = self.int("num_hidden_layers"), self.int("hidden_size")
-        self.n_ff, self.n_head = self.int("intermediate_size"), self.int("num_attention_heads")
+        self.n_ff, self.n_head = self.hf.n_ff(self), self.int("num_attention_heads")
         self.n_head_kv = self.int("num_key_value_heads", self.n_head)
         self.head_dim = self.int("head_dim", max(1, self.n_embd // self.n_head))
         self.n_ctx = self.int("max_position_embeddings", 2048)
@@ -85,6 +85,8 @@ class Config:
         absent or null.
         """
         value = self.values.get(key)
+        if value is None:
+            value = self.values.get(self.hf.other_names.get(key, ""))
         if value is None:
             value = self.hf.defaults.get(key, default)
             if value is ...:

@@ -15,6 +15,11 @@ _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA3 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _TAIL
 QWEN2 = _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _TAIL
+QWEN35 = (
+    _CONTRACTIONS
+    + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+    + r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*|\p{{N}}"
@@ -26,7 +31,7 @@ O200K = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 # One of these matches at every character, so to keep the matches alone removes nothing.
-COMPLETE = (LLAMA3, QWEN2, TEKKEN, O200K)
+COMPLETE = (LLAMA3, QWEN2, QWEN35, TEKKEN, O200K)
 # DeepSeek LLM lists its letters: those with case of Unicode 11 that are not circled or
 # mathematical, as ranges of code points.
 _LETTERS = (
@@ -232,6 +237,7 @@ KNOWN = (
     ("llama-bpe", _sequence(_split(LLAMA3), _bytes(False)), (None,), True),
     ("smaug-bpe", _sequence(_split(LLAMA3), _bytes(False)), (None,), False),
     ("qwen2", _sequence(_split(QWEN2), _bytes(False)), (None, "NFC"), False),
+    ("qwen35", _sequence(_split(QWEN35), _bytes(False)), (None, "NFC"), False),
     ("tekken", _sequence(_split(TEKKEN), _bytes(False)), (None,), None),
     ("gpt-4o", _sequence(_split(O200K), _bytes(False)), (None,), False),
     # and of StarCoder, whose name means the same
