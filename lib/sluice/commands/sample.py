@@ -1,6 +1,7 @@
 """sample: sample a token from each record of logits."""
 
 import collections
+import math
 from typing import Any
 
 from .. import cli, stream
@@ -20,7 +21,8 @@ import click
     show_default="$MODEL",
     files=("gguf",),
     group="Model",
-    help="GGUF model, for the vocabulary that --bias-word and sequence breakers need.",
+    help="GGUF model of the logits. --bias-word and sequence breakers need its vocabulary; tokens"
+    " that it suppresses are never sampled.",
 )
 @cli.vocab_option
 @sampling.options
@@ -82,7 +84,8 @@ def main(
       reproducible to the bit, so a seed gives the same tokens on every machine.
 
       A vocabulary is only needed for --bias-word, and for the sequence breakers of DRY unless
-      --dry-sequence-breaker is none.
+      --dry-sequence-breaker is none. A model whose file suppresses tokens (Gemma 4) needs -m or
+      $MODEL, too; generate and chat know it anyway.
 
       The probability of --logprob is the softmax over all logits of the record.
 
@@ -109,6 +112,8 @@ def main(
         )
     logits = stream.LogitsReader(0)
     words = _vocabulary(model, vocab_file, logits) if has_words else None
+    if model is not None and not words:
+        bias += tuple((i, -math.inf) for i in _suppressed(model, vocab_file, logits))
     sampler = from_options(steps, logits.n_vocab, seed, bias, bias_word, words)
     if prompt_path is not None:
         sampler.read(_tokens_in(prompt_path, logits))
@@ -146,6 +151,15 @@ def _vocabulary(model, vocab_file, logits):
             logits.name, f"logits of another model than {model} (see -m, $MODEL)"
         )
     return Vocab(file)
+
+
+def _suppressed(model, vocab_file, logits):
+    """The tokens that are never sampled, if the model is that of the logits."""
+    from ..gguf.model_file import open_model
+    from ..tokenizer.special import suppressed
+
+    file = open_model(model, vocab_file)
+    return suppressed(file, logits.n_vocab) if file.id[:16] == logits.model_half else ()
 
 
 def _tokens_in(path, logits):

@@ -8,6 +8,7 @@ with the same seed goes on as if it had not been interrupted.
 """
 
 import array
+import math
 import os
 
 from ..faults import USAGE, Error, data_error
@@ -277,10 +278,12 @@ def from_options(
 
     options: dict of the Sampler's arguments that are steps; dry_breakers are texts here. seed:
     None: a random seed. bias: [(token, x)]. bias_words: [(text, x)]. vocab: a Vocab, if
-    needs_vocab. Error 64 for a token that does not exist.
+    needs_vocab; the tokens that it suppresses are never sampled. Error 64 for a token that does not
+    exist.
     """
     seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-    added = biases(bias, bias_words, n_vocab, vocab)
+    never = [(i, -math.inf) for i in vocab.suppressed] if vocab else []
+    added = biases([*bias, *never], bias_words, n_vocab, vocab)
     rest, found = dict(options), []
     texts = rest.pop("dry_breakers", BREAKERS)
     if _is_dry(options) and texts:

@@ -1,4 +1,4 @@
-"""Special tokens of a vocabulary: BOS, EOS, EOG and the unknown token."""
+"""Special tokens of a vocabulary: BOS, EOS, EOG, the unknown token, and those never sampled."""
 
 from ..kernels import lib
 from .pieces import CONTROL, END_MARKS, KEY, UNKNOWN, wrong
@@ -44,6 +44,16 @@ def choose(file: "File", index: "Any", of_keys: "Any", begins: bool) -> "tuple[A
     marks = (lib.vocab_find(index, m, len(m), 1 << CONTROL) for m in END_MARKS)
     eog = frozenset(i for i in (*tokens[1:], *marks) if i >= 0)
     return bos, eos, eog, _unknown(file, index), *_added(file, bos, eos, begins)
+
+
+def suppressed(file: "File", n_vocab: int) -> frozenset[int]:
+    """Return the tokens of a gguf.File that are never sampled (`suppress_tokens`). DataError."""
+    stored = file.get(KEY + "suppress_tokens", "[i32]", None)
+    tokens = stored.values() if stored else []
+    for i in tokens:
+        if not 0 <= i < n_vocab:
+            raise wrong(file, "suppress_tokens", f"{i} is not a token of {n_vocab}")
+    return frozenset(tokens)
 
 
 def _unknown(file, index):

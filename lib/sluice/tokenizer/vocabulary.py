@@ -14,6 +14,7 @@ GGUF keys, all under `tokenizer.ggml.`:
     token_type                [i32], parallel to tokens; default: usual_types(). 1 normal, 2
                               unknown, 3 control, 4 user defined, 5 unused, 6 byte
     {bos,eos,eot,eom,unknown}_token_id   u32 below n_vocab, 4294967295 for none
+    suppress_tokens           [i32], tokens that are never sampled; default: none
     add_bos_token             default: whether there is a BOS token; gpt2: as `pre` says
     add_eos_token             default: false
     add_space_prefix          llama: default true: a space is put before a text
@@ -62,6 +63,7 @@ class Vocab:
     n_vocab     number of tokens
     bos, eos    tokens, or None
     eog         frozenset of the tokens that end a generation
+    suppressed  frozenset of the tokens that are never sampled
     add_bos, add_eos, add_prefix, remove_extra   the model's own rules, bool
     strips_before   whether some tokens absorb the white space before them (whitespace.py)
 
@@ -92,6 +94,7 @@ class Vocab:
             self._alive += bpe.read_merges(file, index)
         chosen = special.choose(file, index, of_keys, begins)
         self.bos, self.eos, self.eog, self.unknown, self.add_bos, self.add_eos = chosen
+        self.suppressed = special.suppressed(file, self.n_vocab)
         self._table: tuple[Any, Any] | None = None
 
     def encode(
