@@ -80,6 +80,13 @@ def test_the_state_is_the_snapshot_of_its_tokens(model, tmp_path):
         assert (tmp_path / "again").read_bytes() == (tmp_path / "talk.jsonl.kv").read_bytes()
 
 
+def test_an_empty_file_is_a_new_talk(model, tmp_path):
+    (tmp_path / "empty").touch()
+    for name in ("new", "empty"):
+        chat(model, "-n", 5, "--talk", tmp_path / name, input=b"Hello\n")
+    assert (tmp_path / "new").read_bytes() == (tmp_path / "empty").read_bytes()
+
+
 @pytest.mark.parametrize("state", ["absent", "damaged", "other type", "of another talk", "smaller"])
 def test_no_answer_depends_on_the_state(model, tmp_path, state):
     talk, options = tmp_path / "talk.jsonl", []

@@ -32,7 +32,7 @@ ID_BYTES = 8  # of the model ID that tokens have
 
 
 def read(path: str, model: "Model", vocab: "Vocab") -> list[Message]:
-    """Return the messages of the talk in the file `path`, [] if there is none.
+    """Return the messages of the talk in the file `path`, [] if there is none or it is empty.
 
     Tokens of another model are ignored. DataError for tokens that are not those of the message's
     text: no message brings a control token. OSError.
@@ -55,7 +55,8 @@ def read(path: str, model: "Model", vocab: "Vocab") -> list[Message]:
             raise ValueError("their text is not the content")
         return ids
 
-    return files.read(path, own) if os.path.lexists(path) else []
+    is_new = not os.path.lexists(path) or (os.path.isfile(path) and not os.path.getsize(path))
+    return [] if is_new else files.read(path, own)
 
 
 def write(path: str, messages: list[Message], model: "Model", vocab: "Vocab") -> None:

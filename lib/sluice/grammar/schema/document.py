@@ -128,7 +128,7 @@ class Document:
         """Report a keyword that cannot be honoured; UnsupportedError but in lax mode."""
         error = self.unsupported(node, keyword, problem)
         if self.note is None:
-            raise error
+            raise self.unsupported(node, keyword, f"{problem} (--json-schema-lax leaves it out)")
         self.note(f"{error}; left out")
 
     def target(self, node: "Any", keyword: str) -> "Any":

@@ -106,6 +106,15 @@ PATTERNS = {
 }
 
 
+# of numbers, from OpenAPI's registry: the least and the largest, None where there are no bounds
+NUMBERS: "dict[str, tuple[int, int] | None]" = {
+    **{f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32, 64)},
+    "float": None,
+    "double": None,
+}
+
+
 @functools.cache
 def tree(name: str) -> "Any":
     """Return the tree of a format, or None if it is not known."""

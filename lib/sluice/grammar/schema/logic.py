@@ -79,6 +79,21 @@ class Conjunct:
         self.names: list[Any] = []
         self.where: dict[str, Any] = {}  # keyword -> the schema that has it, for messages
 
+    def bound(self, node: "Any", value: "Any", is_open: bool, is_low: bool) -> None:
+        """Numbers are at least (is_low) or at most `value`; is_open: and not `value` itself."""
+        if is_low:
+            if self.low is None or value > self.low or (value == self.low and is_open):
+                self.low, self.low_open = value, is_open
+        elif self.high is None or value < self.high or (value == self.high and is_open):
+            self.high, self.high_open = value, is_open
+        self.where["bound"] = node
+
+    def make_whole(self) -> None:
+        """Numbers are whole."""
+        if self.whole is False:
+            self.types -= {"number"}
+        self.whole = True
+
     def copy(self) -> "Conjunct":
         """Return an independent copy."""
         new = Conjunct.__new__(Conjunct)
@@ -226,9 +241,7 @@ class Logic:
             raise self.document.invalid(node, "type", "not a type, or a list of types")
         allowed = {"number" if n == "integer" else n for n in known}
         if "integer" in known and "number" not in known:
-            if c.whole is False:
-                allowed.discard("number")
-            c.whole = True
+            c.make_whole()
         c.types &= allowed
 
     def _merge_values(self, c, node, keyword, value):
@@ -266,12 +279,7 @@ class Logic:
         if type_of(value) != "number":
             raise self.document.invalid(node, keyword, "not a number")
         is_open = keyword.startswith("exclusive") or node.get("exclusiveM" + keyword[1:]) is True
-        if keyword.lower().endswith("minimum"):
-            if c.low is None or value > c.low or (value == c.low and is_open):
-                c.low, c.low_open = value, is_open
-        elif c.high is None or value < c.high or (value == c.high and is_open):
-            c.high, c.high_open = value, is_open
-        c.where["bound"] = node
+        c.bound(node, value, is_open, keyword.lower().endswith("minimum"))
 
     def _merge_multiple(self, c, node, keyword, value):
         if type_of(value) != "number" or value <= 0:
@@ -307,6 +315,13 @@ class Logic:
 
         if not isinstance(value, str):
             raise self.document.invalid(node, keyword, "not a text")
+        if value in formats.NUMBERS:
+            bounds = formats.NUMBERS[value]
+            if bounds:
+                c.bound(node, bounds[0], False, True)
+                c.bound(node, bounds[1], False, False)
+                c.make_whole()
+            return None
         if value not in formats.PATTERNS:
             return self.document.skip(node, keyword, f"the format {value[:40]!r} is not supported")
         c.formats.append(value)

@@ -82,6 +82,9 @@ def _pattern(logic, node, keyword, wanted, value, kind, depth):
 
 
 def _format(logic, node, keyword, wanted, value, kind, depth):
+    bounds = formats.NUMBERS.get(wanted) if kind == "number" and isinstance(wanted, str) else None
+    if bounds:
+        return is_whole(value) and bounds[0] <= value <= bounds[1]
     tree = formats.tree(wanted) if kind == "string" and isinstance(wanted, str) else None
     return tree is None or found(tree, value)
 
