@@ -1,6 +1,6 @@
 """Run language models on a CPU: the package of the commands, and the Python API.
 
-    model = sluice.load("m.gguf")          # tokenize, detokenize, logits, generate
+    model = sluice.load("m.gguf")          # tokenize, logits, generate, embed, rerank
     question = sluice.Question("spam")     # classify, classify_many
 
 `__all__` lists the public names. All other modules are internal to the commands. Importing this
@@ -9,15 +9,18 @@ package loads no other module; the first use of a public name does.
 
 TYPE_CHECKING = False  # type checkers treat it as true; importing typing takes too long
 if TYPE_CHECKING:
-    from .api import Generation, Model, Question, Verdict, load
+    from .api import Call, ChatPrompt, Generation, Model, Question, Ranked, Verdict, load
     from .faults import DataError, Error, UnsupportedError
 
 __all__ = [
+    "Call",
+    "ChatPrompt",
     "DataError",
     "Error",
     "Generation",
     "Model",
     "Question",
+    "Ranked",
     "UnsupportedError",
     "Verdict",
     "__version__",

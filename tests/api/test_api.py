@@ -63,6 +63,7 @@ def test_api_model_and_question_need_no_numpy_and_no_click(tiny):
 import sys, sluice
 with sluice.load({str(tiny / "llama.gguf")!r}) as m:
     list(m.generate("x", max_tokens=2)), m.logits(m.tokenize("x"))
+    list(m.embed_many(["x"])), m.rerank("x", ["x"])
 with sluice.Question() as q:
     q.classify("x")
 print(*{{"numpy", "click"}} & set(sys.modules))"""

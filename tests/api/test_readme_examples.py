@@ -27,11 +27,11 @@ def output(code, directory):
     return done.stdout
 
 
-def test_there_are_five():
-    assert len(EXAMPLES) == len(re.findall("^```python$", SECTION, re.M)) == 5
+def test_there_are_seven():
+    assert len(EXAMPLES) == len(re.findall("^```python$", SECTION, re.M)) == 7
 
 
-@pytest.mark.parametrize("n", range(5))
+@pytest.mark.parametrize("n", range(7))
 def test_example_prints_what_the_page_says(n, tmp_path, request):
     code, text = EXAMPLES[n]
     if MODEL in code:
@@ -44,7 +44,7 @@ def test_example_prints_what_the_page_says(n, tmp_path, request):
 def test_example_runs_on_another_model(n, tmp_path):
     """A random one: it prints something else, but as many lines at least."""
     template = (ROOT / "configs" / "chatml.jinja").read_text()
-    write_chat_model(tmp_path / MODEL, ["<|im_start|>", "<|im_end|>"], template, n_ctx=512)
+    write_chat_model(tmp_path / MODEL, ["<|im_start|>", "<|im_end|>"], template, n_ctx=4096)
     code, text = EXAMPLES[n]
     code = code.replace("json.loads(answer)", '{"colours": answer}')  # it may not come to the end
     assert output(code, tmp_path).count("\n") >= text.count("\n")

@@ -67,6 +67,10 @@ def test_api_is_typed_for_its_users(tmp_path):
         'reveal_type([piece for piece in sluice.load("m").generate("x")])\n'
         'reveal_type(next(sluice.Question().classify_many(["x"])).score)\n'
         'sluice.load("m").generate("x", temperature="hot")\n'
+        'reveal_type(next(sluice.load("m").embed_many(["x"], pooling="mean")))\n'
+        'reveal_type([score for place, score in sluice.load("m").rerank("x", ["x"])])\n'
+        'm = sluice.load("m")\n'
+        "reveal_type(m.generate(m.chat_prompt([], tools=[])).calls[0].arguments)\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "c", "program.py"],
@@ -80,6 +84,7 @@ def test_api_is_typed_for_its_users(tmp_path):
     assert said[0].startswith('Revealed type is "memoryview[')
     assert "list[str]" in said[1] and "float" in said[2]
     assert '"temperature"' in said[3] and "[arg-type]" in said[3]
+    assert "memoryview[float" in said[4] and "list[float]" in said[5] and "dict[str, Any" in said[6]
     assert (PACKAGE / "py.typed").exists()
 
 

@@ -319,6 +319,14 @@ def test_bad_texts_do_not_stop_the_others(folder, tmp_path):
     assert "b: is binary, not text" in said and "none: No such file" in said
 
 
+def test_errors_hide_neither_the_cuts_nor_the_statistics(folder):
+    lines = json.dumps({"text": "a " * 300}).encode() + b"\nx\n"
+    _, said = embed(folder, "-v", "--jsonl", input=lines, code=65)
+    cut, figures, errors = said.splitlines()
+    assert "1 texts were longer than the context" in cut
+    assert "pooling=last" in figures and "1 of 2 lines are invalid" in errors
+
+
 @pytest.mark.parametrize(
     "argv, code, said",
     [

@@ -1,4 +1,4 @@
-"""The Python API: load, Model, Generation, Question and Verdict, exported by the package `sluice`.
+"""The Python API: load, Model, Generation, Question and others, exported by the package `sluice`.
 
     with sluice.load("m.gguf") as model:
         for text in model.generate("Once upon a time", max_tokens=20, seed=1):
@@ -7,8 +7,8 @@
     with sluice.Question("spam") as question:
         verdict = question.classify(mail)
 
-Results are bit-identical to those of the commands `tokenize`, `prefill`, `generate` and `classify`,
-and arguments have the defaults of the commands' options.
+Results are bit-identical to those of the commands `tokenize`, `prefill`, `generate`, `embed`,
+`rerank` and `classify`, and arguments have the defaults of the commands' options.
 
 Errors: DataError (invalid model, grammar, question or text), UnsupportedError (a model or processor
 that this build does not support), and other Errors, whose `code` is the commands' exit code;
@@ -21,8 +21,10 @@ opens a model: open models after forking. Truncating a model file in use ends th
 status 74; replace models by rename.
 """
 
+from .chat import Call, ChatPrompt
 from .generation import Generation
 from .model import Model, load
 from .question import Question, Verdict
+from .texts import Ranked
 
-__all__ = ["Generation", "Model", "Question", "Verdict", "load"]
+__all__ = ["Call", "ChatPrompt", "Generation", "Model", "Question", "Ranked", "Verdict", "load"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import os
@@ -17,6 +18,7 @@ Path = str | os.PathLike[str]
 Text = str | bytes
 Arithmetic = Literal["exact", "fast"]
 KvType = Literal["f32", "f16", "q8_0"]
+Pooling = Literal["last", "mean", "cls"]
 MAX_THREADS = 1024
 MAX_FLOAT = sys.float_info.max
 
@@ -31,6 +33,25 @@ def as_bytes(text: Text) -> bytes:
 def str_or_none(path: Path | None) -> str | None:
     """Return a path as str; None stays None."""
     return None if path is None else os.fspath(path)
+
+
+def named(name: Path) -> str:
+    """Return a name or a path as an option takes it: a path object is never a name."""
+    text = os.fspath(name)
+    return text if isinstance(name, str) else os.path.join(os.curdir, text)
+
+
+def as_json(name: str, value: Any) -> Any:
+    """Return the argument `name` as JSON has it: lists and dicts with keys of text.
+
+    Raises TypeError for what JSON cannot have, ValueError for a number that it cannot have.
+    """
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except TypeError as e:
+        raise TypeError(f"{name}: {e}") from None
+    except (ValueError, RecursionError) as e:
+        raise ValueError(f"{name}: {e}") from None
 
 
 def check_engine(threads: int | None, arithmetic: str) -> None:

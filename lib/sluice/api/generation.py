@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
+from ..chat.conversation import with_calls
+from ..chat.messages import as_dict
+from ..chat.template import Message
 from ..generate import generation as engine
+from .chat import Call
 from .closable import engine_lock
 
 
@@ -22,6 +26,9 @@ class Generation(Iterator[str]):
     n_prompt: int, tokens of the prompt.
     seed: int, the RNG seed.
     closed: int, the last tokens, which `complete` added.
+    calls: list of Call, of a prompt with tools. [] before the end, or if the text was cut within
+    one.
+    message: dict, the answer so far, to be appended to the messages of a conversation.
     """
 
     def __init__(
@@ -33,11 +40,13 @@ class Generation(Iterator[str]):
         seed: int,
         n_prompt: int,
         complete: bool = False,
+        n_messages: int = 0,
     ) -> None:
         self.tokens: list[int] = []
         self.seed, self.n_prompt = seed, n_prompt
-        self._pieces = _pieces(steps, max_tokens, text, self.tokens, file, complete)
-        self._steps = steps
+        self._text: list[str] = []
+        self._pieces = _pieces(steps, max_tokens, text, self.tokens, self._text, file, complete)
+        self._steps, self._answer, self._n_messages = steps, text, n_messages
 
     @property
     def reason(self) -> str | None:
@@ -50,6 +59,20 @@ class Generation(Iterator[str]):
         """Number of tokens that completed the text."""
         n: int = self._steps.n_closed
         return n
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls of tools at the end of the answer."""
+        return [Call(call.name, call.arguments, call.id) for call in self._said().calls]
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer as a message: role, content, and tool_calls if there are any."""
+        return as_dict(self._said())
+
+    def _said(self) -> Message:
+        said = Message("assistant", "".join(self._text))
+        return with_calls(said, self._answer, self._n_messages) if self.reason else said
 
     def __iter__(self) -> Generation:
         return self
@@ -69,10 +92,12 @@ def _pieces(
     max_tokens: int | None,
     text: engine.Answer,
     chosen: list[int],
+    said: list[str],
     file: Any,
     complete: bool,
 ) -> Generator[str, None, None]:
-    """Yield the text that `steps` generates, and append its tokens to `chosen`.
+    """Yield the text that `steps` generates, and append its tokens to `chosen` and it to
+    `said`.
 
     A function, not a method: a reference from the generator to the Generation would keep both, and
     the model, alive.
@@ -80,12 +105,14 @@ def _pieces(
     for token in _tokens(steps, max_tokens, complete):
         chosen.append(token)
         if piece := text.add(token):
-            yield piece.decode()
+            said.append(piece.decode())
+            yield said[-1]
         if text.stopped:
             steps.finish("stop")
             break
     if rest := text.remainder():
-        yield rest.decode()
+        said.append(rest.decode())
+        yield said[-1]
     file.check_unchanged()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .. import limits
-from ..chat import messages as conversations
 from ..chat import template as chat_template
+from ..chat.renderings import Renderings
+from ..embed.embedder import Embedder
 from ..generate import generation as engine
 from ..generate.sampler import from_options
 from ..generate.speculation import Speculation
@@ -20,12 +21,16 @@ from ..kernels import ffi
 from ..kvcache.format import KV_TYPES
 from ..limits import MAX_CAPACITY
 from ..model import model as models
+from ..model.architecture import POOLINGS
+from ..rerank import prompt as rerank_prompt
+from ..rerank.reranker import Reranker
 from ..tokenizer.detokenizer import Joiner
 from ..tokenizer.vocabulary import Vocab
 from .arguments import (
     Arithmetic,
     KvType,
     Path,
+    Pooling,
     Text,
     as_bytes,
     bias_pairs,
@@ -36,8 +41,10 @@ from .arguments import (
     sampler_settings,
     str_or_none,
 )
+from .chat import ChatPrompt, messages_of, tools_of
 from .closable import Closable, engine_lock
 from .generation import Generation
+from .texts import Ranked, Vectors, prompt_of, ranked, vector
 
 
 class Model(Closable):
@@ -65,6 +72,7 @@ class Model(Closable):
                 self.path, threads, arithmetic, str_or_none(vocab), huge_pages
             )
             self._vocab = Vocab(self._model.file)
+        self._renderings, self._callings = Renderings(None), chat_template.Callings()
         self.n_vocab: int = self._vocab.n_vocab
         self.context_size: int = min(self._model.hparams.n_ctx, MAX_CAPACITY)
         self.end_tokens: frozenset[int] = self._vocab.eog
@@ -79,7 +87,7 @@ class Model(Closable):
     def _release(self) -> None:
         """Release the model; a running Generation keeps its own references."""
         if hasattr(self, "_model"):
-            del self._model, self._vocab
+            del self._model, self._vocab, self._callings
 
     def tokenize(self, text: Text, *, bos: bool | None = None, special: bool = False) -> list[int]:
         """Convert text to tokens, as the command `tokenize` does.
@@ -119,30 +127,153 @@ class Model(Closable):
             self._model.file.check_unchanged()
             return memoryview(ffi.buffer(cache.logits, 4 * self.n_vocab)[:]).cast("f")
 
+    def embed(
+        self,
+        text: Text,
+        *,
+        prompt: Path | Mapping[str, str] | None = None,
+        pooling: Pooling | None = None,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        context_size: int | None = None,
+        mail: bool = False,
+    ) -> memoryview[float]:
+        """Compute the vector of a text, as the command `embed` does.
+
+        Of two texts that are near in meaning the cosine of the vectors is near 1: with `normalize`
+        the sum of the products of their elements.
+
+        prompt: what stands around the text: search, similarity, a YAML file (a path object, or a
+        str that has "/" or ends in .yaml), or a dict with the keys of one: before, after, pooling.
+        pooling: which hidden states make the vector. None: the prompt's, else the model's.
+        normalize: bring the vector to length 1.
+        dimensions: keep the first ones, for models that were trained for it. None: all.
+        context_size: tokens of prompt and text, at least 4. None: the model's. A longer text loses
+        its end, with a RuntimeWarning.
+        mail: the text is a message (RFC 5322).
+        Returns a read-only memoryview, f32 [dimensions], native byte order; see `logits`.
+        Raises DataError for an empty text, UnsupportedError for a reranker.
+        """
+        with engine_lock:
+            embedder = self._embedder(prompt, pooling, normalize, dimensions, context_size, mail)
+            return vector(embedder, text)
+
+    def embed_many(
+        self,
+        texts: Iterable[Text],
+        *,
+        prompt: Path | Mapping[str, str] | None = None,
+        pooling: Pooling | None = None,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        context_size: int | None = None,
+        mail: bool = False,
+    ) -> Iterator[memoryview[float]]:
+        """Compute the vector of each of `texts`, which have the same bits as from `embed`.
+
+        Texts go through the model together; up to 65 are fetched at a time. After an error of one
+        text, which names it as texts[n], `next` continues with the next text. The other arguments
+        are those of `embed`. `numpy.array(list(vectors))` has a row for each text. As a Generation,
+        the iterator keeps the model's file open.
+        """
+        with engine_lock:
+            embedder = self._embedder(prompt, pooling, normalize, dimensions, context_size, mail)
+        return Vectors(embedder, texts)
+
+    def _embedder(
+        self,
+        prompt: Path | Mapping[str, str] | None,
+        pooling: str | None,
+        normalize: bool,
+        dimensions: int | None,
+        context_size: int | None,
+        mail: bool,
+    ) -> Embedder:
+        self._check_open()
+        if pooling is not None:
+            check_one_of("pooling", pooling, POOLINGS)
+        if dimensions is not None:
+            dimensions = integer("dimensions", dimensions, 1, self._model.hparams.n_embd)
+        if context_size is not None:
+            context_size = integer("context_size", context_size, 4, MAX_CAPACITY)
+        return Embedder(
+            self._model,
+            prompt_of(prompt),
+            pooling,
+            bool(normalize),
+            dimensions,
+            context_size,
+            is_mail=bool(mail),
+        )
+
+    def rerank(
+        self,
+        query: str,
+        texts: Iterable[Text],
+        *,
+        instruct: str | None = None,
+        top: int | None = None,
+        mail: bool = False,
+    ) -> list[Ranked]:
+        """Order texts by how well they answer a query, as the command `rerank` does.
+
+        query: at most 16384 characters.
+        instruct: what the search is for, in a sentence. None: a web search.
+        top: return only so many. None: all.
+        mail: the texts are messages (RFC 5322).
+        Returns the best first; texts with equal scores stay in their order. A text that is longer
+        than the context loses its end, with a RuntimeWarning. Raises DataError, which names the
+        text as texts[n], if one is empty.
+        """
+        self._check_open()
+        given = {"query": query} | ({} if instruct is None else {"instruct": instruct})
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise TypeError(f"{name}: is not a str")
+            rerank_prompt.check(name, text)
+        if top is not None:
+            top = integer("top", top, 1)
+        with engine_lock:
+            reranker = Reranker(self._model, query, instruct, bool(mail))
+        return ranked(reranker, texts, top)
+
     def chat_prompt(
         self,
         messages: Iterable[Mapping[str, Any]],
         *,
+        tools: Iterable[Mapping[str, Any]] = (),
+        tool_choice: str | None = None,
         template: Path | None = None,
         variables: Mapping[str, Any] | None = None,
-    ) -> list[int]:
+    ) -> ChatPrompt:
         """Format a conversation by the model's chat template, as a prompt for `generate`.
 
-        messages: dicts with "role" (system, user or assistant) and "content". Their text never
-        becomes a control token.
-        template: a file, or the bundled chatml or plain, instead of the model's chat template.
+        messages: dicts with "role" (system, user, assistant or tool) and "content"; of an assistant
+        perhaps "tool_calls", as in Generation.message; of a tool, whose content is the result of a
+        call, perhaps "tool_call_id" (Call.id) or "name". Their text never becomes a control token.
+        tools: functions that the answer may call, in the shape that OpenAI's API calls "tools".
+        Generation.calls has the calls; nothing is executed.
+        tool_choice: "auto" (call or answer by a text, as with None), "required", "none", or the
+        name of the tool to call.
+        template: a file, or the bundled chatml, hermes (with tools) or plain, instead of the
+        model's chat template.
         variables: template variables, such as {"enable_thinking": False}.
-        Returns the tokens. Raises UnsupportedError if the model has no chat template.
+        Returns the tokens. Raises UnsupportedError if the model has no chat template, if the
+        template does not know tools, or for a schema that cannot be honoured; DataError for invalid
+        messages or tools.
         """
         self._check_open()
         for name in variables or ():
             if not name.isidentifier() or name.startswith("_") or name in chat_template.RESERVED:
                 raise ValueError(f"variables: {name!r} is reserved or not an identifier")
-        found = conversations.of_list([dict(message) for message in messages], "messages")
+        found = messages_of(messages)
+        its_tools, choice = tools_of(tools, tool_choice)
         with engine_lock:
             path = None if template is None else os.fspath(template)
             maker = chat_template.of(self._model.file, self._vocab, path, variables)
-            return list(maker.tokens(found)[0])
+            maker.tools, maker.renderings = its_tools, self._renderings
+            calling = self._callings.of(maker, choice) if its_tools else None
+            return ChatPrompt(maker.tokens(found)[0], len(found), calling)
 
     def generate(
         self,
@@ -177,7 +308,8 @@ class Model(Closable):
 
         Each element is a str of at least one whole character.
 
-        prompt: text, or tokens (from `tokenize` or `chat_prompt`).
+        prompt: text, or tokens (from `tokenize` or `chat_prompt`). If it was made with tools, the
+        answer is constrained to a text or calls of them: no `grammar` then.
         max_tokens: limit of the text. None: until an EOG token, or until the context is full.
         stop: text or texts; the text ends before the first occurrence.
         grammar: GBNF grammar that constrains the text.
@@ -241,8 +373,15 @@ class Model(Closable):
                 self._vocab,
             )
             rules = constraint(grammar, regex, json_schema, json_indent)
+            calling = prompt._calling if isinstance(prompt, ChatPrompt) else None
+            if calling:
+                if rules:
+                    raise ValueError("grammar, regex and json_schema: not with tools")
+                if calling.vocab is not self._vocab:
+                    raise ValueError("prompt: was made by another model")
+                rules = calling.grammar
             if complete and not rules:
-                raise ValueError("complete: needs grammar, regex or json_schema")
+                raise ValueError("complete: needs grammar, regex, json_schema or tools")
             tokens = (
                 self._vocab.encode(as_bytes(prompt), special=special)
                 if isinstance(prompt, str | bytes)
@@ -253,8 +392,12 @@ class Model(Closable):
             steps = engine.Generation(
                 self._model, cache, sampler, self._vocab.eog, matcher, speculation=Speculation()
             )
-            text = engine.Answer(self._vocab, [as_bytes(s) for s in stops])
-        return Generation(self._model.file, steps, text, max_tokens, seed, len(tokens), complete)
+            its_stops = [as_bytes(s) for s in stops]
+            text = calling.answer(its_stops) if calling else engine.Answer(self._vocab, its_stops)
+        n_messages = prompt.n_messages if isinstance(prompt, ChatPrompt) else 0
+        return Generation(
+            *(self._model.file, steps, text, max_tokens, seed, len(tokens), complete, n_messages)
+        )
 
     def _checked(self, tokens: Iterable[int]) -> list[int]:
         out = [operator.index(token) for token in tokens]

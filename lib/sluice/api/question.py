@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..classify.setup import Setup
-from .arguments import Arithmetic, Path, Text, as_bytes, check_engine, str_or_none
+from .arguments import Arithmetic, Path, Text, as_bytes, check_engine, named, str_or_none
 from .closable import Closable, engine_lock
 
 
@@ -66,9 +66,8 @@ class Question(Closable):
         huge_pages: bool = False,
     ) -> None:
         check_engine(threads, arithmetic)
-        name = os.fspath(question)
         options = Setup(
-            name if isinstance(question, str) else os.path.join(os.curdir, name),
+            named(question),
             str_or_none(model),
             None if isinstance(cache, bool) else os.fspath(cache),
             cache is False,

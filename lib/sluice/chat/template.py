@@ -57,6 +57,7 @@ WHITE_SPACE = (
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
 RESERVED = ("messages", "add_generation_prompt", "bos_token", "eos_token")
+MAX_CALLINGS = 16  # that are kept
 MAX_CUTS = 100  # different control tokens in texts of tools and calls
 
 
@@ -457,6 +458,26 @@ class Template:
                 ),
             )
         return answer["texts"]
+
+
+class Callings:
+    """The Callings made last: the masks of a grammar are kept with it."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, Calling] = {}
+
+    def of(
+        self, template: Template, choice: str, note: "Callable[[str], object] | None" = None
+    ) -> "Calling":
+        """Return the Calling of the template's tools. Errors as of Template.with_tools."""
+        key = template.source, choice, json.dumps([tool.entry for tool in template.tools])
+        if key not in self._made:
+            while len(self._made) >= MAX_CALLINGS:
+                del self._made[next(iter(self._made))]
+            found = template.with_tools(template.tools, choice, note)
+            assert found is not None
+            self._made[key] = found
+        return self._made[key]
 
 
 def _joined(parts, with_space):

@@ -82,7 +82,7 @@ def run(
 
 
 def outcome(
-    n: "_Counts", writer: "Output", say: "Callable[[str], None]", what: str = "answer"
+    n: "Counts", writer: "Output", say: "Callable[[str], None]", what: str = "answer"
 ) -> int:
     """Say at the end which texts have no answer (`what`). Returns the exit status, 0 or 65.
 
@@ -199,8 +199,10 @@ def _reader(path):
     return lambda: stream.read_some(fd)
 
 
-class _Counts:
-    def __init__(self):
+class Counts:
+    """Numbers of texts: all, bad (with an error), missing (empty) and selected."""
+
+    def __init__(self) -> None:
         self.all = self.bad = self.missing = self.selected = 0
 
 
@@ -213,9 +215,9 @@ def run_source(
     progress: "Callable[[int], None] | None" = None,
     note: "Callable[[Item, list[Verdict]], None] | None" = None,
     doubts: Doubts | None = None,
-) -> _Counts:
+) -> Counts:
     """Classify the texts of `source`, and give each with its verdicts to `note` and `writer`."""
-    n = _Counts()
+    n = Counts()
     left = state.n if state and not writer.by_name else 0  # texts that were answered before
     panel.prepare()
     for items in source:

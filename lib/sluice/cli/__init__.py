@@ -25,6 +25,7 @@ from .classify_options import (
 )
 from .declared import argument, option
 from .options import (
+    a_model_option,
     arithmetic_option,
     cache_options,
     chat_options,
@@ -35,7 +36,6 @@ from .options import (
     continue_option,
     grammar_options,
     huge_pages_option,
-    many_texts_options,
     model_option,
     not_with_file,
     or_file,
@@ -57,6 +57,7 @@ __all__ = [
     "Bytes",
     "Number",
     "OrNone",
+    "a_model_option",
     "answers_options",
     "argument",
     "arithmetic_option",
@@ -76,7 +77,6 @@ __all__ = [
     "huge_pages_option",
     "listen_options",
     "mail_options",
-    "many_texts_options",
     "model_option",
     "not_with_file",
     "only_one",

@@ -16,18 +16,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..grammar.sources import Source
 
-model_option = option(
-    "-m",
-    "--model",
-    metavar="FILE",
-    envvar="MODEL",
-    required=True,
-    show_envvar=True,
-    show_default="$MODEL",
-    files=("gguf",),
-    group="Model",
-    help="GGUF model; any file of a split one.",
-)
+
+def a_model_option(help: str, required: bool = False) -> Any:
+    """Return the option -m, --model."""
+    return option(
+        "-m",
+        "--model",
+        metavar="FILE",
+        envvar="MODEL",
+        required=required,
+        show_envvar=True,
+        show_default="$MODEL",
+        files=("gguf",),
+        group="Model",
+        help=help,
+    )
+
+
+model_option = a_model_option("GGUF model; any file of a split one.", required=True)
 vocab_option = option(
     "--vocab",
     "vocab_file",
@@ -271,56 +277,6 @@ shift_option = option(
     help="Where the context is full within an answer, go on without the oldest messages; the others"
     " are processed anew.",
 )
-
-
-def many_texts_options(column: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the decorator for the texts of a command that reads many, without messages: -r,
-    --each, --csv, --jsonl and --text. column: what --csv does.
-    """
-    made = (
-        option(
-            "-r",
-            "--recursive",
-            is_flag=True,
-            group="Input",
-            help="Read folders below a folder, too.",
-        ),
-        option(
-            "--each",
-            type=click.Choice(["line"]),
-            metavar="line",
-            words=("line",),
-            group="Input",
-            help="Each line of the input is a text.",
-        ),
-        option(
-            "--csv",
-            "column",
-            metavar="COLUMN",
-            group="Input",
-            help=f"Read a CSV or TSV with a header; {column} of each row.",
-        ),
-        option(
-            "--jsonl",
-            is_flag=True,
-            group="Input",
-            help="Read JSON objects with id and text, one per line.",
-        ),
-        option(
-            "--text",
-            "as_text",
-            is_flag=True,
-            group="Input",
-            help="Each FILE is one text, even if it looks like a table, an mbox or binary.",
-        ),
-    )
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for one in reversed(made):
-            function = one(function)
-        return function
-
-    return decorate
 
 
 def speculation_options(function: Callable[..., Any]) -> Callable[..., Any]:

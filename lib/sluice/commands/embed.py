@@ -4,7 +4,7 @@ import os
 import time
 
 from .. import cli, faults
-from ..classify.plan import STDIN, Texts
+from ..cli import many_texts
 from ..embed import prompt as prompts
 from ..limits import MAX_CAPACITY
 from ..system import files
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
+    from ..classify.many import Counts
+    from ..classify.writers import Output
     from ..embed.embedder import Embedder
     from ..texts.sources import Item
 
@@ -22,7 +24,6 @@ FORMATS = ("jsonl", "npy", "f32")
 
 
 @cli.command()
-@cli.argument("paths", nargs=-1, metavar="[FILE]...", callback=cli.not_with_file)
 @cli.model_option
 @cli.vocab_option
 @cli.option(
@@ -54,7 +55,6 @@ FORMATS = ("jsonl", "npy", "f32")
     show_default="the model's context",
     help="Tokens of a text, prompt included; a longer one loses its end.",
 )
-@cli.text_option("Read FILE as standard input.")
 @cli.option(
     "-e",
     "--string",
@@ -64,8 +64,7 @@ FORMATS = ("jsonl", "npy", "f32")
     group="Input",
     help="TEXT is a text. Repeatable.",
 )
-@cli.many_texts_options("embed COLUMN")
-@cli.option("--mail", is_flag=True, group="Input", help="The texts are messages (RFC 5322).")
+@many_texts.options("embed COLUMN")
 @cli.option(
     "--cosine",
     is_flag=True,
@@ -119,19 +118,12 @@ FORMATS = ("jsonl", "npy", "f32")
 @cli.huge_pages_option
 @cli.verbose_option
 def main(
-    paths: tuple[str, ...],
     model: str,
     vocab_file: str | None,
     asked: str | None,
     pooling: str | None,
     n_ctx: int | None,
     strings: tuple[str, ...],
-    recursive: bool,
-    each: str | None,
-    column: str | None,
-    jsonl: bool,
-    as_text: bool,
-    mail: bool,
     cosine: bool,
     form: str,
     normalize: bool,
@@ -142,6 +134,7 @@ def main(
     threads: int | None,
     huge_pages: bool,
     verbose: bool,
+    reading: many_texts.Reading,
 ) -> None:
     """Print the vector of each text.
 
@@ -196,18 +189,15 @@ def main(
     """
     began = time.monotonic()
     cli.refuse(
-        strings and (paths or each or jsonl or column is not None or recursive or mail),
+        strings and reading.is_asked,
         "-e: not with FILE, --each, --jsonl, --csv, --recursive or --mail",
     )
     cli.refuse(cosine and (output or form != "jsonl"), "--cosine: not with -o or --format")
-    texts = Texts(paths, recursive, False, each, column, as_text, jsonl=jsonl)
-    mail |= texts.are_messages()
     if output:
-        files.check_target(output, model, vocab_file, *paths)
+        files.check_target(output, model, vocab_file, *reading.texts.paths)
     elif form != "jsonl":
         cli.refuse_terminal(f"--format {form}")
     prompt = prompts.read(asked) if asked is not None else prompts.Prompt()
-    from ..classify import many
     from ..embed.embedder import Embedder
     from ..model.model import Model
 
@@ -216,15 +206,14 @@ def main(
         raise click.UsageError(
             f"--dimensions: {dimensions} is more than {m.hparams.n_embd}, the model's"
         )
-    embedder = Embedder(m, prompt, pooling, normalize, dimensions, n_ctx, n_batch, mail)
-    source = _given(strings) if strings else many.plain_source(texts, mail, mail)
-    code = 0
+    embedder = Embedder(m, prompt, pooling, normalize, dimensions, n_ctx, n_batch, reading.is_mail)
+    source = _given(strings) if strings else reading.source()
+    ended = None
     if cosine:
         _print_cosine(embedder, source)
     else:
-        code = _print_vectors(embedder, source, texts, form, output)
-    if embedder.n_cut:
-        cli.say(f"{embedder.n_cut} texts were longer than the context and lost their ends")
+        ended = _print_vectors(embedder, source, reading, form, output)
+    many_texts.say_cut(embedder.n_cut)
     if verbose:
         ms = 1e3 * (time.monotonic() - began)
         cli.report(
@@ -233,7 +222,10 @@ def main(
             dimensions=embedder.dimensions,
             ms=ms,
         )
-    raise click.exceptions.Exit(code)
+    if ended:
+        from ..classify import many
+
+        raise click.exceptions.Exit(many.outcome(*ended, cli.say, "vector"))
 
 
 def _given(strings):
@@ -248,27 +240,23 @@ def _given(strings):
 def _print_vectors(
     embedder: "Embedder",
     source: "Iterable[list[Item]]",
-    texts: Texts,
+    reading: many_texts.Reading,
     form: str,
     output: str | None,
-) -> int:
-    """Print the vectors of all texts, or write them to the file `output`. Returns the status."""
-    from ..classify import many
-    from ..cli import progress
+) -> "tuple[Counts, Output]":
+    """Print the vectors of all texts, or write them to the file `output`. Returns the numbers of
+    texts, and what wrote them.
+    """
     from ..embed import vectors
-    from ..texts.one_file import called
 
     held = vectors.Held() if output or form == vectors.NPY else None
     write = held.write if held else vectors.to_stdout
     writer: vectors.Objects | vectors.Rows
     if form == vectors.JSONL:
-        writer = vectors.Objects(write, "id" if texts.jsonl else "name")
+        writer = vectors.Objects(write, "id" if reading.texts.jsonl else "name")
     else:
         writer = vectors.Rows(write, embedder.dimensions)
-    if len(texts.paths) < 2:
-        writer.name = called(*texts.paths or [STDIN])
-    with progress.Texts(texts.count) as bar:
-        n = many.run_source(embedder, source, writer, bar.say, progress=bar.advance)
+    n = reading.put(embedder, source, writer)
     if held:
         head = b""
         if form == vectors.NPY:
@@ -282,7 +270,7 @@ def _print_vectors(
             files.write(output, lambda f: copy(f.write))
         else:
             copy(vectors.to_stdout)
-    return many.outcome(n, writer, cli.say, "vector")
+    return n, writer
 
 
 def _print_cosine(embedder: "Embedder", source: "Iterable[list[Item]]") -> None:

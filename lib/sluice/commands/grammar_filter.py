@@ -9,17 +9,7 @@ import click
 
 
 @cli.command()
-@cli.option(
-    "-m",
-    "--model",
-    metavar="FILE",
-    envvar="MODEL",
-    show_envvar=True,
-    show_default="$MODEL",
-    files=("gguf",),
-    group="Model",
-    help="GGUF model; not needed with --check.",
-)
+@cli.a_model_option("GGUF model; not needed with --check.")
 @cli.vocab_option
 @cli.grammar_options("Input")
 @cli.option(

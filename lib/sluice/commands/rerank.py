@@ -3,12 +3,11 @@
 import time
 
 from .. import cli
-from ..classify.plan import Texts
+from ..cli import many_texts
 import click
 
 
 @cli.command()
-@cli.argument("paths", nargs=-1, metavar="[FILE]...", callback=cli.not_with_file)
 @cli.model_option
 @cli.vocab_option
 @cli.option("-q", "--query", metavar="TEXT", required=True, group="Input", help="The query.")
@@ -19,9 +18,7 @@ import click
     show_default="a web search",
     help="What the search is for, in a sentence.",
 )
-@cli.text_option("Read FILE as standard input.")
-@cli.many_texts_options("rank COLUMN")
-@cli.option("--mail", is_flag=True, group="Input", help="The texts are messages (RFC 5322).")
+@many_texts.options("rank COLUMN", each="line")
 @cli.option(
     "-n",
     "--top",
@@ -39,23 +36,17 @@ import click
 @cli.huge_pages_option
 @cli.verbose_option
 def main(
-    paths: tuple[str, ...],
     model: str,
     vocab_file: str | None,
     query: str,
     instruct: str | None,
-    recursive: bool,
-    each: str | None,
-    column: str | None,
-    jsonl: bool,
-    as_text: bool,
-    mail: bool,
     top: int | None,
     as_json: bool,
     arithmetic: str,
     threads: int | None,
     huge_pages: bool,
     verbose: bool,
+    reading: many_texts.Reading,
 ) -> None:
     """Order texts by how well they answer a query.
 
@@ -99,53 +90,26 @@ def main(
       embed, classify
     """
     began = time.monotonic()
+    from ..rerank import prompt
+
     for name, text in (("-q", query), ("--instruct", instruct)):
-        _check(name, text)
-    texts = Texts(
-        paths,
-        recursive,
-        False,
-        each or _lines_of(paths, jsonl, column),
-        column,
-        as_text,
-        jsonl=jsonl,
-    )
-    mail |= texts.are_messages()
+        if text is not None:
+            try:
+                prompt.check(name, text)
+            except ValueError as e:
+                raise click.UsageError(str(e)) from None
     from ..classify import many
-    from ..cli import progress
     from ..model.model import Model
     from ..rerank.ranking import Ranking
     from ..rerank.reranker import Reranker
-    from ..texts.one_file import called
 
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
-    reranker = Reranker(m, query, instruct, mail)
-    source = many.plain_source(texts, mail, mail)
-    ranking = Ranking("id" if jsonl else "name" if as_json else None)
-    if len(texts.paths) < 2:
-        ranking.name = called(*texts.paths or ["-"])
-    with progress.Texts(texts.count) as bar:
-        n = many.run_source(reranker, source, ranking, bar.say, progress=bar.advance)
+    reranker = Reranker(m, query, instruct, reading.is_mail)
+    ranking = Ranking("id" if reading.texts.jsonl else "name" if as_json else None)
+    n = reading.put(reranker, reading.source(), ranking)
     ranking.print(top)
-    if reranker.n_cut:
-        cli.say(f"{reranker.n_cut} texts were longer than the context and lost their ends")
+    many_texts.say_cut(reranker.n_cut)
     if verbose:
         ms = 1e3 * (time.monotonic() - began)
         cli.report(texts=n.all, tokens=reranker.n_tokens, ms=ms)
     raise click.exceptions.Exit(many.outcome(n, ranking, cli.say, "rank"))
-
-
-def _lines_of(paths, jsonl, column):
-    """The form of stdin, of which one text alone would be no ranking."""
-    return None if paths or jsonl or column is not None else "line"
-
-
-def _check(name, text):
-    if text is None:
-        return
-    cli.refuse(not text.strip(), f"{name}: is empty")
-    cli.refuse(len(text) > 1 << 14, f"{name}: more than {1 << 14} characters")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise click.UsageError(f"{name}: is not UTF-8") from None

@@ -12,17 +12,9 @@ import click
 
 
 @cli.command()
-@cli.option(
-    "-m",
-    "--model",
-    metavar="FILE",
-    envvar="MODEL",
-    show_envvar=True,
-    show_default="$MODEL",
-    files=("gguf",),
-    group="Model",
-    help="GGUF model of the logits. --bias-word and sequence breakers need its vocabulary; tokens"
-    " that it suppresses are never sampled.",
+@cli.a_model_option(
+    "GGUF model of the logits. --bias-word and sequence breakers need its vocabulary; tokens"
+    " that it suppresses are never sampled."
 )
 @cli.vocab_option
 @sampling.options

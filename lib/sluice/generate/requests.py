@@ -22,7 +22,7 @@ import os
 import select
 
 from ..chat import conversation, messages, tools
-from ..chat.template import Message
+from ..chat.template import Callings, Message
 from ..faults import Error
 from ..grammar import sources
 from ..grammar.matcher import Grammar, Matcher
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ..chat.calling import Calling
     from ..chat.template import Template
     from ..chat.tools import Tool
     from ..model.model import Model
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 MAX_ID_CHARACTERS = 1000
 SOURCES = "grammar", "regex", "json_schema"
-MAX_CALLINGS = 16  # that are kept
 MAX_MESSAGE_VALUES = 1 << 17  # names and values of a line
 
 
@@ -75,7 +73,7 @@ class Requests:
         note: "Callable[[str], object] | None" = None,
     ) -> None:
         self._tools, self._choice, self._note = its_tools or [], choice, note
-        self._callings: dict[Any, Calling | None] = {}
+        self._callings = Callings()
         self._model, self._vocab, self._settings, self._convert = model, vocab, settings, convert
         self._template, self._limit, self._rules = its_template, limit, rules
         self._is_chat, self._special, self._system = is_chat, special, system
@@ -111,7 +109,7 @@ class Requests:
                 raise ValueError("continue: not with tools")
             template = self._template()
             template.tools = its_tools
-            its_calling = self._calling(template, choice) if its_tools else None
+            its_calling = self._callings.of(template, choice, self._note) if its_tools else None
             rules = its_calling.grammar if its_calling else rules
             tokens, stable, own, n_before = self._conversation(
                 template, prompt, system, said, goes_on
@@ -175,18 +173,6 @@ class Requests:
             return its_tools, tools.choice_of(choice or "auto", its_tools)
         except ValueError as e:
             raise ValueError(f"tool_choice: {e}") from None
-
-    def _calling(self, template, choice):
-        """Return the Calling of the template's tools; that of the last request if it is the same,
-        whose masks are kept with it.
-        """
-        key = choice, json.dumps([tool.entry for tool in template.tools])
-        if key not in self._callings:
-            while len(self._callings) >= MAX_CALLINGS:
-                del self._callings[next(iter(self._callings))]
-            found = template.with_tools(template.tools, choice, self._note)
-            self._callings[key] = found
-        return self._callings[key]
 
     def _constraint(self, top, has_tools):
         """Return the Grammar of a request, or the command's."""

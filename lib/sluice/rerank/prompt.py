@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KEY = "tokenizer.chat_template.rerank"
 MAX_TEMPLATE = 64 << 10  # characters
 MAX_TOKENS = 8192  # of a document
+MAX_CHARACTERS = 1 << 14  # of a query
 INSTRUCT = "Given a web search query, retrieve relevant passages that answer the query"
 SYSTEM = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct"
@@ -44,6 +45,18 @@ CHAT_SPELLINGS = {
     "yes": ["yes", "Yes", " yes", " Yes"],
     "no": ["no", "No", " no", " No"],
 }
+
+
+def check(name: str, text: str) -> None:
+    """Check a query or what a search is for. Raises ValueError naming it."""
+    if not text.strip():
+        raise ValueError(f"{name}: is empty")
+    if len(text) > MAX_CHARACTERS:
+        raise ValueError(f"{name}: more than {MAX_CHARACTERS} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}: is not UTF-8") from None
 
 
 def question_of(
