@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from sluice import gguf
 from sluice.chat import template, terminal
 from sluice.chat.conversation import Conversation
+from sluice.chat.message import Message
 from sluice.generate.sampler import Sampler
 from sluice.grammar import matcher
 from sluice.kvcache.scratch import Scratch
@@ -281,7 +282,7 @@ def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model, tmp_pa
     talk = lambda cache, said: Conversation(m, words, t, cache, said, max_tokens=12)
     together = talk(Scratch(m.geometry("f16"), 400, logits=True), ours)
     for n, question in enumerate(["Is it?", "Is it not?", "Then what is it?"]):
-        ours.append(template.Message("user", question))
+        ours.append(Message("user", question))
         alone = talk(Scratch(m.geometry("f16"), 400, logits=True), list(ours))
         answers = [b"".join(each.answer(Sampler(420, seed=5))) for each in (together, alone)]
         assert answers[0] == answers[1] and len(answers[0]) > 3
@@ -293,7 +294,7 @@ def test_nothing_is_computed_twice_and_nothing_changes_by_it(here, model, tmp_pa
 def test_ctrl_c_before_the_answer_removes_the_message(model):
     m = Model(model, 1)
     words, told = Vocab(m.file), []
-    said = [template.Message("user", "Is it?")]
+    said = [Message("user", "Is it?")]
     talk = Conversation(
         m,
         words,
@@ -315,10 +316,10 @@ def test_long_conversation_is_truncated_in_few_steps(here, model):
     """Where thousands of messages do not fit, not each of them is tried."""
     m = Model(model, 1)
     words = Vocab(m.file)
-    said = [template.Message("system", "Be brief.")]
+    said = [Message("system", "Be brief.")]
     for n in range(400):
-        said += [template.Message("user", f"Is {n} odd?"), template.Message("assistant", "no")]
-    said.append(template.Message("user", "Why?"))
+        said += [Message("user", f"Is {n} odd?"), Message("assistant", "no")]
+    said.append(Message("user", "Why?"))
     t, n_tokens = template.of(m.file, words), []
     tokens = t.tokens
     t.tokens = lambda kept: n_tokens.append(len(kept)) or tokens(kept)
@@ -366,7 +367,7 @@ def test_piped_chat_exits_1_if_the_grammar_is_incomplete(model, tmp_path):
 
 def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
     m = Model(model, 1)
-    words, messages = Vocab(m.file), [template.Message("user", "One")]
+    words, messages = Vocab(m.file), [Message("user", "One")]
     talk = Conversation(
         m,
         words,
@@ -383,7 +384,7 @@ def test_ids_of_a_character_that_was_cut_stay_in_the_conversation(here, model):
         b"".join(map(words.bytes_of, messages[-1].tokens))
         == "\U0001f980\U0001f980".encode()[: 4 + talk.figures["open"]]
     )
-    messages.append(template.Message("user", "Two"))
+    messages.append(Message("user", "Two"))
     known = talk.cache.n_tok
     b"".join(talk.answer(Sampler(420, seed=1), rules))
     # nothing of the first answer is computed again

@@ -15,7 +15,7 @@ from tiny_model import WITH_STATES
 
 import sluice
 from sluice.chat import talk
-from sluice.chat.template import Message
+from sluice.chat.message import Message
 from sluice.kvcache.snapshot import Snapshot
 from sluice.model.model import Model
 from sluice.tokenizer.vocabulary import Vocab

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice import gguf
-from sluice.chat import renderer, sandbox, template
-from sluice.chat.template import Message, Template
+from sluice.chat import placeholders, renderer, sandbox, template
+from sluice.chat.message import Message
+from sluice.chat.template import Template
 from sluice.faults import Error
 from sluice.tokenizer.vocabulary import Vocab
 
@@ -133,7 +134,7 @@ def test_texts_equal_those_of_transformers(datafile, monkeypatch, here, name):
         kept = {i for kind, _, i in segments if kind == "message"}
         for i in kept:  # and every word of a message is in a part that is tokenised as text
             inside = "".join(text for _, text, j in segments if j == i)
-            words = "".join(template.THINKING.sub("", said[i]["content"]).split())
+            words = "".join(placeholders.THINKING.sub("", said[i]["content"]).split())
             assert words.endswith("".join(inside.split())), line["case"]
         if line["case"] not in ("thinking", "thoughts last", "channel"):
             outside = "".join(text for kind, text, _ in segments if kind == "template")

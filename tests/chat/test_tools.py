@@ -12,7 +12,8 @@ from forked import render_here, run
 
 from sluice import gguf
 from sluice.chat import call_form, messages, template, tools
-from sluice.chat.template import Message, Template
+from sluice.chat.message import Message
+from sluice.chat.template import Template
 from sluice.faults import Error
 from sluice.grammar.matcher import Matcher
 from sluice.tokenizer.vocabulary import Vocab

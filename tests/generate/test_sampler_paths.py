@@ -14,6 +14,7 @@ from tiny_model import write_model
 import sluice
 from sluice.chat import template
 from sluice.chat.conversation import Conversation
+from sluice.chat.message import Message
 from sluice.generate import breakers
 from sluice.generate.sampler import Sampler
 from sluice.gguf import File
@@ -197,7 +198,7 @@ QUESTIONS = ("Is it?", "Is it not?", "Then what is it?")
 def answers(conversation, sampler, questions):
     out = []
     for question in questions:
-        conversation.messages.append(template.Message("user", question))
+        conversation.messages.append(Message("user", question))
         out.append(b"".join(conversation.answer(sampler)))
     return out
 

@@ -18,7 +18,8 @@ from test_bpe import merge_lists
 from test_vocab import BYTES, EXAMPLES, decode
 
 from sluice import gguf
-from sluice.chat.template import Message, Template
+from sluice.chat.message import Message
+from sluice.chat.template import Template
 from sluice.tokenizer.vocabulary import Vocab
 
 BLANK = "\u2581"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..chat import messages as conversations
 from ..chat import tools
-from ..chat.template import Message
+from ..chat.message import Message
 from ..faults import data_error
 from .arguments import as_json
 

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from ..chat.conversation import with_calls
+from ..chat.message import Message
 from ..chat.messages import as_dict
-from ..chat.template import Message
 from ..generate import generation as engine
 from .chat import Call
 from .closable import engine_lock

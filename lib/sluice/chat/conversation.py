@@ -18,8 +18,8 @@ from ..kvcache.landmarks import landmarks
 from ..model.forward import Forward
 from ..model.model import CHUNK
 from . import messages as files
+from .message import Message
 from .talk import lasting_tokens
-from .template import Message
 from .window import Window
 
 TYPE_CHECKING = False

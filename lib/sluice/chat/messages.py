@@ -19,7 +19,7 @@ import json
 from .. import jsonl, stream, yamlfile
 from ..faults import NO_OUTPUT, data_error, printable, unsupported_error
 from . import tools
-from .template import ROLES, Message
+from .message import ROLES, Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from ..faults import Error, printable
 from ..generate.generation import Answer
 from ..kvcache.snapshot import Snapshot
 from . import messages as files
-from .template import Message
+from .message import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

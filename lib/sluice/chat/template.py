@@ -10,7 +10,7 @@ without special markers. Three properties of a message stay visible to the templ
 
 - White space around a message stands around its placeholder, so `| trim` works.
 - An empty message is empty.
-- The thinking markers in an assistant's message (THINKING) stay, so a template can drop earlier
+- The thinking markers in an assistant's message (`THINKING`) stay, so a template can drop earlier
   thoughts. Markers that the template keeps become control tokens, as when the model generated them.
 
 The template is rendered twice with different placeholders. The second rendering has no white space
@@ -32,7 +32,8 @@ from typing import NamedTuple
 from .. import stream
 from ..faults import UNSUPPORTED, USAGE, Error, data_error, printable
 from ..limits import MAX_TEXT_BYTES
-from . import sandbox
+from . import placeholders, sandbox
+from .message import Message
 from .tools import Call, Tool
 
 TYPE_CHECKING = False
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20
 SPECIMEN = "\"<&'"
-ROLES = ("system", "user", "assistant", "tool")
-THINKING = re.compile("(<think>|</think>|<\\|channel>|<channel\\|>)")
 WHITE_SPACE = (
     "\t\n\v\f\r"
     " \x85\xa0\u1680"
@@ -59,30 +58,6 @@ WHITE_SPACE = (
 RESERVED = ("messages", "add_generation_prompt", "bos_token", "eos_token")
 MAX_CALLINGS = 16  # that are kept
 MAX_CUTS = 100  # different control tokens in texts of tools and calls
-
-
-class Message:
-    """A message of a conversation.
-
-    role: one of ROLES. content: str.
-    tokens: the tokens that the model generated, for its own answers; else None.
-    calls: the calls of tools (Call) in an answer. A message of role tool has the result of
-    the call with the ID call_id, of the tool `name`; either may be "".
-    """
-
-    __slots__ = ("role", "content", "tokens", "calls", "call_id", "name")
-
-    def __init__(
-        self,
-        role: str,
-        content: str,
-        tokens: list[int] | None = None,
-        calls: "tuple[Call, ...]" = (),
-        call_id: str = "",
-        name: str = "",
-    ) -> None:
-        self.role, self.content, self.tokens = role, content, tokens
-        self.calls, self.call_id, self.name = calls, call_id, name
 
 
 class Prompt(NamedTuple):
@@ -238,11 +213,13 @@ class Template:
             if not known:
                 nonces.append(letter + os.urandom(size).hex() + specimen)
             nonce = nonces[n]
-            slots = [_split(m, i, nonce, letter, form) for i, m in enumerate(messages)]
+            slots = [placeholders.split(m, i, nonce, letter, form) for i, m in enumerate(messages)]
             if not known:
                 made.append(
                     [
-                        self._shown(m, messages[:i], _joined(parts, letter == "q"), form, cut)
+                        self._shown(
+                            m, messages[:i], placeholders.joined(parts, letter == "q"), form, cut
+                        )
                         for i, (m, parts) in enumerate(zip(messages, slots))
                     ]
                 )
@@ -261,8 +238,8 @@ class Template:
             self.renderings.put(shape, (nonces, texts))
         a, b = ([part for part in found[n][0].split(texts[n])] for n in (0, 1))
         if form and form.quoted:
-            b[1::2] = [_unquoted(part, found[1][1], messages) for part in b[1::2]]
-        return _without(cut, self._matched(a, b, found[0][1], found[1][1]))
+            b[1::2] = [placeholders.unquoted(part, found[1][1], messages) for part in b[1::2]]
+        return placeholders.without(cut, self._matched(a, b, found[0][1], found[1][1]))
 
     def _form_for(self, messages):
         """Return the Form that `messages` and the tools need, or None."""
@@ -282,7 +259,7 @@ class Template:
             ]
             self._add_calls(shown, calls, form)
         if message.role == "tool":
-            call = _answered(message, before)
+            call = placeholders.answered(message, before)
             name = message.name or (call.name if call else "")
             id = message.call_id or (call.id if call else "")
             shown.update({k: v for k, v in (("name", name), ("tool_call_id", id)) if v})
@@ -330,7 +307,10 @@ class Template:
         seen = [
             (
                 [m.role, m.name, m.call_id],
-                [(kind, "" if slot else text) for kind, text, slot in _split(m, 0, "", "", form)],
+                [
+                    (kind, "" if slot else text)
+                    for kind, text, slot in placeholders.split(m, 0, "", "", form)
+                ],
             )
             for m in messages
         ]
@@ -478,78 +458,6 @@ class Callings:
             assert found is not None
             self._made[key] = found
         return self._made[key]
-
-
-def _joined(parts, with_space):
-    """Return the text of a message for the template, with or without the white space in it."""
-    return "".join(text for kind, text, _ in parts if kind != "space" or with_space)
-
-
-def _answered(message, before):
-    """Return the call whose result `message` is: the one with its ID, or else of its place; None
-    if there is none.
-    """
-    n = 0
-    for m in reversed(before):
-        if m.role != "tool":
-            for call in m.calls:
-                if message.call_id and call.id == message.call_id:
-                    return call
-            return m.calls[n] if not message.call_id and n < len(m.calls) else None
-        n += 1
-    return None
-
-
-def _unquoted(part, slots, messages):
-    """Return the placeholder that stands as in a JSON string if it is a tool's result, and as it is
-    if not; else "".
-    """
-    try:
-        plain = json.loads(f'"{part}"') if "\\" in part else part
-    except ValueError:
-        return ""
-    slot = slots.get(plain)
-    is_result = slot and messages[slot[0][0]].role == "tool"
-    return plain if slot and is_result == (plain != part) else ""
-
-
-def _without(cut, segments):
-    """Return `segments` split at the word `cut`."""
-    out = []
-    for kind, text, i in segments:
-        if kind == "template" and cut in text:
-            out += [(kind, part, i) for part in text.split(cut) if part]
-        else:
-            out.append((kind, text, i))
-    return out
-
-
-def _split(message, i, nonce, letter, form=None):
-    """Split message `i`: [(kind, text, slot)]. form: a call_form.Form, or None.
-
-    kind: "space", "mark" (a thinking marker), or "slot" for a placeholder.
-    slot: ((i, j), white space before, text, white space after) of a placeholder, else None.
-    """
-    if message.role == "tool" and form and form.quoted:
-        text = json.dumps(message.content, ensure_ascii=False)[1:-1]
-        return [("slot", f"{nonce}{i}x0{letter}", ((i, 0), "", text, ""))] if text else []
-    out, j = [], 0
-    for part in (
-        THINKING.split(message.content) if message.role == "assistant" else [message.content]
-    ):
-        if THINKING.fullmatch(part) and message.role == "assistant":
-            out.append(("mark", part, None))
-            continue
-        text, start = part.strip(), len(part) - len(part.lstrip())
-        before, after = part[:start], part[start + len(text) :]
-        out.append(("space", before, None))
-        if text:
-            out += [
-                ("slot", f"{nonce}{i}x{j}{letter}", ((i, j), before, text, after)),
-                ("space", after, None),
-            ]
-            j += 1
-    return out
 
 
 def _now():

@@ -6,7 +6,7 @@ of the same role; a leading system message stays.
 """
 
 from ..faults import Error, data_error
-from .template import Message
+from .message import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from ..grammar import sources
 from ..system import files as paths
 from ..tokenizer import vocabulary
 from ..chat import conversation, messages as message_files, renderings, template, terminal
+from ..chat.message import Message
 from ..chat import talk as talk_files
 from .. import jsonl
 from ..faults import BAD_DATA, Error
@@ -272,11 +273,11 @@ def main(
             n_messages, call = len(messages), talk.awaited
             text = line.decode("utf-8", "replace")
             if call:
-                messages.append(template.Message("tool", text, None, (), call.id, call.name))
+                messages.append(Message("tool", text, None, (), call.id, call.name))
                 if talk.awaited:
                     continue
             else:
-                messages.append(template.Message(talk.author, text))
+                messages.append(Message(talk.author, text))
             try:
                 answer()
             except Error as e:
@@ -295,9 +296,7 @@ def main(
         raise click.exceptions.Exit(1)
 
 
-def with_talk(
-    said: list[template.Message], messages: list[template.Message], path: str
-) -> list[template.Message]:
+def with_talk(said: list[Message], messages: list[Message], path: str) -> list[Message]:
     """Return the messages of the talk in the file `path`, or of a new one: `messages`, which is a
     system message or empty.
     """

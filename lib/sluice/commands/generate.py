@@ -11,6 +11,7 @@ from ..system import files
 from ..tokenizer import vocabulary
 from ..generate import generation, prompt_cache
 from ..chat import conversation, messages as message_files, renderings, template, terminal
+from ..chat.message import Message
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
 from ..generate.speculation import Speculation
@@ -269,7 +270,7 @@ def main(
     stable, own, its_calling = None, [], None
     if is_chat:
         messages = conversation.opening(system, path) + (
-            [template.Message("user", data.decode("utf-8", "replace"))] if data else []
+            [Message("user", data.decode("utf-8", "replace"))] if data else []
         )
         its_template = template.of(m.file, words, template_path, variables)
         its_template.renderings = renderings.Renderings(cache_dir) if cache_dir else None
@@ -365,7 +366,7 @@ def main(
     said, was_call_cut = None, False
     if its_calling:
         text = b"".join(parts).decode("utf-8", "replace")
-        said = template.Message("assistant", text)
+        said = Message("assistant", text)
         said = conversation.with_calls(said, answer, len(messages))
         was_call_cut = answer.called and not said.calls
     show_end(said, was_call_cut, parts)
@@ -391,7 +392,7 @@ def main(
         raise click.exceptions.Exit(1)
 
 
-def show_end(said: template.Message | None, was_call_cut: bool, parts: list[bytes]) -> None:
+def show_end(said: Message | None, was_call_cut: bool, parts: list[bytes]) -> None:
     """Show the end of an answer. said: the message of one that may call tools, or None.
 
     parts: its text, which has been shown already, but for an answer that may call tools and does

@@ -22,7 +22,8 @@ import os
 import select
 
 from ..chat import conversation, messages, tools
-from ..chat.template import Callings, Message
+from ..chat.message import Message
+from ..chat.template import Callings
 from ..faults import Error
 from ..grammar import sources
 from ..grammar.matcher import Grammar, Matcher
