@@ -1,4 +1,8 @@
-"""Call gguf-convert in this process, which saves the start of Python and numpy for each call."""
+"""Call gguf-convert in this process, which saves the start of Python and numpy for each call, and
+change the files of a folder.
+"""
+
+import json
 
 from sluice.commands.gguf_convert import main as MAIN
 from sluice.faults import Error
@@ -23,3 +27,25 @@ def refused(code, source, out, *options):
         assert code == 66
         return f"{e.filename}: No such file"
     raise AssertionError("it was converted")
+
+
+def change(path, **values):
+    """Set names of a JSON file; ... takes one away."""
+    whole = json.loads(path.read_text())
+    for key, value in values.items():
+        whole.pop(key, None) if value is ... else whole.__setitem__(key, value)
+    path.write_text(json.dumps(whole))
+
+
+def rewrite(path, change_header, data=None):
+    """A safetensors file with its header changed: `change_header` takes the object and may return
+    text instead.
+    """
+    whole = path.read_bytes()
+    n = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + n])
+    changed = change_header(header)
+    text = changed if isinstance(changed, bytes) else json.dumps(header).encode()
+    path.write_bytes(
+        len(text).to_bytes(8, "little") + text + (whole[8 + n :] if data is None else data)
+    )

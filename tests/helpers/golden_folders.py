@@ -9,7 +9,10 @@ and what it computes with them.
 golden/folders/NAME/
 config.json, model*.safetensors (random, seeded), tokenizer.json, tokenizer_config.json, and
     prompt.ids          tokens of a prompt, one a line
-    logits.f32          f32 little-endian [len(POSITIONS), n_vocab]: after those of its tokens
+    logits.f32          f32 little-endian [len(POSITIONS), n_vocab]: after those of its tokens; of a
+                        model without an output head the hidden states, [len(POSITIONS), n_embd]
+    vectors.json        of a model without an output head: [text, vector of length 1] for each text,
+                        from the hidden state of its last token
     texts.json          texts and their tokens as the `tokenizers` package has them, without BOS
 
 Written with the versions in golden-requirements.txt. Configurations are small, and none of their
@@ -50,6 +53,32 @@ SMALL = dict(
     rms_norm_eps=1e-5,
 )
 GEMMA = dict(SMALL, head_dim=16, query_pre_attn_scalar=16, num_hidden_layers=3, rms_norm_eps=1e-6)
+GEMMA4 = dict(
+    SMALL,
+    head_dim=8,
+    global_head_dim=20,
+    num_hidden_layers=6,
+    sliding_window=10,
+    final_logit_softcapping=30.0,
+    rms_norm_eps=1e-6,
+    rope_parameters={
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {
+            "rope_type": "proportional",
+            "rope_theta": 1e6,
+            "partial_rotary_factor": 0.4,
+        },
+    },
+)
+EYES = dict(  # of a vision part, which is left out
+    hidden_size=8,
+    intermediate_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    head_dim=4,
+    patch_size=2,
+)
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 5e5,
@@ -221,7 +250,148 @@ CASES = {  # name: (class, settings, dtype, tokenizer, more)
         "o200k",
         {},
     ),
+    "gemma4": (
+        "Gemma4",
+        dict(
+            GEMMA4,
+            num_key_value_heads=1,
+            layer_types=["sliding_attention", "full_attention"] * 3,
+            num_kv_shared_layers=2,
+            use_double_wide_mlp=True,
+            hidden_size_per_layer_input=12,
+            vocab_size_per_layer_input=N_VOCAB,
+        ),
+        "bfloat16",
+        "gemma4",
+        {},
+    ),
+    "gemma4-31b": (  # values of global layers are their keys; no rows for each layer
+        "Gemma4",
+        dict(
+            GEMMA4,
+            num_hidden_layers=7,
+            num_global_key_value_heads=1,
+            attention_k_eq_v=True,
+            hidden_size_per_layer_input=0,
+            use_bidirectional_attention="vision",
+        ),
+        "bfloat16",
+        "gemma4",
+        {"published": True},
+    ),
+    "qwen3-embedding": (  # saved without an output head, as sentence-transformers does
+        "Qwen3",
+        dict(SMALL, head_dim=16),
+        "bfloat16",
+        "embedding",
+        {"bare": True},
+    ),
+    "granite-hybrid": (
+        "GraniteMoeHybrid",
+        dict(
+            SMALL,
+            shared_intermediate_size=40,
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            mamba_n_heads=8,
+            mamba_d_head=8,
+            layer_types=["full_attention"] * 2,
+            logits_scaling=0.5,
+            residual_multiplier=0.6,
+            embedding_multiplier=3.0,
+            attention_multiplier=0.3,
+        ),
+        "bfloat16",
+        "smollm",
+        {},
+    ),
+    "granite-hybrid-rope": (
+        "GraniteMoeHybrid",
+        dict(
+            SMALL,
+            shared_intermediate_size=40,
+            num_local_experts=0,
+            num_experts_per_tok=0,
+            mamba_n_heads=8,
+            mamba_d_head=8,
+            layer_types=["full_attention"] * 2,
+            position_embedding_type="rope",
+            tie_word_embeddings=True,
+        ),
+        "bfloat16",
+        "smollm",
+        {},
+    ),
+    "gemma4-eyes": (
+        "Gemma4",
+        dict(
+            GEMMA4,
+            vocab_size_per_layer_input=N_VOCAB,
+            hidden_size_per_layer_input=20,
+            pad_token_id=0,
+        ),
+        "bfloat16",
+        "gemma4",
+        {
+            "parts": {
+                "vision_config": dict(EYES, pooling_kernel_size=2, position_embedding_size=8),
+                "audio_config": dict(
+                    hidden_size=8,
+                    num_hidden_layers=1,
+                    num_attention_heads=2,
+                    subsampling_conv_channels=[4, 2],
+                    output_proj_dims=8,
+                ),
+            }
+        },
+    ),
+    "mistral3-eyes": (
+        "Mistral3",
+        dict(SMALL, head_dim=16, rope_parameters=SHARP, model_type="ministral3"),
+        "bfloat16",
+        "tekken",
+        {"parts": {"vision_config": dict(EYES, model_type="pixtral", image_size=8)}},
+    ),
+    "qwen35-eyes": (
+        "Qwen3_5",
+        dict(
+            SMALL,
+            head_dim=16,
+            linear_num_key_heads=2,
+            linear_num_value_heads=2,
+            linear_key_head_dim=8,
+            linear_value_head_dim=8,
+            layer_types=["linear_attention", "full_attention"],
+            rope_parameters={
+                "rope_type": "default",
+                "rope_theta": 1e6,
+                "partial_rotary_factor": 0.5,
+                "mrope_section": [2, 1, 1],
+            },
+        ),
+        "bfloat16",
+        "qwen35",
+        {
+            "parts": {
+                "vision_config": dict(
+                    depth=1,
+                    hidden_size=8,
+                    intermediate_size=8,
+                    num_heads=2,
+                    out_hidden_size=32,
+                    patch_size=2,
+                    num_position_embeddings=16,
+                )
+            }
+        },
+    ),
 }
+
+
+def class_of(case):
+    name, more = case[0], case[4]
+    kinds = {"bare": "Model", "parts": "ForConditionalGeneration"}
+    return name + next((kind for key, kind in kinds.items() if key in more), "ForCausalLM")
 
 
 def model(case, seed):
@@ -231,19 +401,27 @@ def model(case, seed):
     import torch
     import transformers
 
-    name, settings, dtype, _, _ = case
-    infix = "Text" if name in ("Gemma3", "Qwen3_5") else ""
-    config = getattr(transformers, f"{name}{infix}Config")(
-        **{"pad_token_id": None, **settings}, attn_implementation="eager"
-    )
+    name, settings, dtype, _, more = case
+    infix = "Text" if name in ("Gemma3", "Gemma4", "Qwen3_5") and "parts" not in more else ""
+    settings = {"pad_token_id": None, **settings}
+    if "parts" in more:
+        tied = settings.get("tie_word_embeddings", name == "Gemma4")
+        settings = {"text_config": settings, "tie_word_embeddings": tied, **more["parts"]}
+    config = getattr(transformers, f"{name}{infix}Config")(**settings, attn_implementation="eager")
     torch.manual_seed(seed)
-    net = getattr(transformers, f"{name}ForCausalLM")(config).to(torch.float32).eval()
+    net = getattr(transformers, class_of(case))(config).to(torch.float32).eval()
     for key, p in net.named_parameters():
         p.data = torch.randn_like(p) * (0.1 if "norm" in key or key.endswith("bias") else 0.25)
         lacks_one = name.startswith(("Gemma", "Qwen3_5")) and "linear_attn" not in key
+        lacks_one = lacks_one and name != "Gemma4"
         if "norm" in key and not lacks_one:
             p.data += 1
+        if name == "Gemma4" and "q_norm" in key:  # scores have no scale of their own
+            p.data *= 0.3
         p.data = p.data.to(getattr(torch, dtype)).to(torch.float32)
+    for key, p in net.named_buffers():
+        if key.endswith("layer_scalar"):
+            p.data = (1 + 0.2 * torch.randn_like(p)).to(getattr(torch, dtype)).to(torch.float32)
     net.tie_weights()
     return net
 
@@ -252,7 +430,9 @@ def logits(net, tokens):
     import torch
 
     with torch.no_grad():
-        return net(torch.tensor([tokens])).logits[0, list(POSITIONS)].float()
+        out = net(torch.tensor([tokens]))
+        rows = out.last_hidden_state if hasattr(out, "last_hidden_state") else out.logits
+        return rows[0, list(POSITIONS)].float()
 
 
 def prompt(seed):
@@ -277,7 +457,7 @@ def spm_merges(pieces, scores, types):
 
 
 def spm(kind):
-    gemma = kind == "gemma"
+    gemma = kind in ("gemma", "gemma4")
     from tokenizers import (
         AddedToken,
         Tokenizer,
@@ -289,10 +469,13 @@ def spm(kind):
     )
 
     pieces, scores, types = tiny_vocab.vocabulary("gemma3" if gemma else "llama", N_VOCAB)
+    merges = spm_merges(pieces, scores, types)
+    if kind == "gemma4":  # one way to make each token, which no scores mean
+        merges = list({a + b: (a, b) for a, b in merges}.values())
     t = Tokenizer(
         models.BPE(
             {p: i for i, p in enumerate(pieces)},
-            spm_merges(pieces, scores, types),
+            merges,
             unk_token="<unk>",
             fuse_unk=True,
             byte_fallback=True,
@@ -343,6 +526,7 @@ def byte_level(kind):
         open(os.path.join(os.path.dirname(DIRECTORY), "patterns.json"), encoding="utf-8")
     )
     steps = {
+        "embedding": [split(pattern["qwen2"]), last],
         "llama3": [split(pattern["llama3"]), last],
         "qwen2": [split(pattern["qwen2"]), last],
         "qwen35": [split(pattern["qwen35"]), last],
@@ -354,7 +538,7 @@ def byte_level(kind):
     }[kind]
     t = Tokenizer(models.BPE(ignore_merges=kind in ("llama3", "tekken")))
     t.pre_tokenizer, t.decoder = pre_tokenizers.Sequence(steps), decoders.ByteLevel()
-    if kind in ("qwen2", "qwen35"):
+    if kind in ("qwen2", "qwen35", "embedding"):
         t.normalizer = normalizers.NFC()
     control = ["<|begin|>", "<|end|>", "<|turn|>"]
     t.train_from_iterator(
@@ -378,6 +562,12 @@ def byte_level(kind):
                 ),
             ]
         )
+    if kind == "embedding":  # texts end with another token than turns
+        t.post_processor = processors.TemplateProcessing(
+            single="$A <|end|>",
+            pair="$A $B:1 <|end|>",
+            special_tokens=[("<|end|>", t.token_to_id("<|end|>"))],
+        )
     t.add_tokens(["<think>"])
     return t, {
         "bos_token": "<|begin|>",
@@ -388,7 +578,57 @@ def byte_level(kind):
 
 def tokenizer(kind):
     """phi3: as in Phi-3, `</s>` takes the white space behind it along."""
-    return spm(kind) if kind in ("spm", "phi3", "gemma") else byte_level(kind)
+    return spm(kind) if kind in ("spm", "phi3", "gemma", "gemma4") else byte_level(kind)
+
+
+def write_modules(folder, n_embd):
+    """The files that sentence-transformers adds: their names and keys are its version 5.1's."""
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(
+            (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
+        )
+    ]
+    flags = "cls_token", "mean_tokens", "max_tokens", "lasttoken"
+    files = {
+        "modules.json": modules,
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": n_embd,
+            **{f"pooling_mode_{flag}": flag == "lasttoken" for flag in flags},
+            "include_prompt": True,
+        },
+        "config_sentence_transformers.json": {
+            "prompts": {"query": "Instruct: find it\nQuery:", "document": ""},
+            "similarity_fn_name": "cosine",
+        },
+    }
+    os.mkdir(os.path.join(folder, "1_Pooling"))
+    for name, value in files.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+            json.dump(value, f, indent=1)
+
+
+def vectors(net, t):
+    """[text, vector of length 1] of texts, from a model in f32 without an output head."""
+    import torch
+
+    out = []
+    for text in TEXTS[:4]:
+        with torch.no_grad():
+            x = net(torch.tensor([t.encode(text).ids])).last_hidden_state[0, -1]
+        out.append([text, (x / x.norm()).tolist()])
+    return out
+
+
+def as_published(path):
+    """Give a config.json of Gemma 4 the keys of published folders: transformers reads both."""
+    with open(path, encoding="utf-8") as f:
+        values = json.load(f)
+    own = next(iter(values.pop("per_layer_config").values()))
+    values["global_head_dim"] = own["head_dim"]
+    values["num_global_key_value_heads"] = own["num_key_value_heads"]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(values, f, indent=2, sort_keys=True)
 
 
 def write(name, seed):
@@ -400,14 +640,21 @@ def write(name, seed):
 
     t, settings = tokenizer(case[3])
     for short in ("bos", "eos"):
-        for config in (net.config, net.generation_config):
+        for config in filter(None, (net.config, getattr(net, "generation_config", None))):
             setattr(config, f"{short}_token_id", t.token_to_id(settings[f"{short}_token"]))
+    known = vectors(net, t) if case[4].get("bare") else None
     net.to(getattr(torch, case[2])).save_pretrained(
         folder, max_shard_size=case[4].get("shard", "1GB")
     )
+    if case[4].get("published"):
+        as_published(os.path.join(folder, "config.json"))
     t.save(os.path.join(folder, "tokenizer.json"), pretty=False)
     with open(os.path.join(folder, "tokenizer_config.json"), "w", encoding="utf-8") as f:
         json.dump(settings, f, indent=1, sort_keys=True)
+    if case[4].get("bare"):
+        write_modules(folder, net.config.hidden_size)
+        with open(os.path.join(folder, "vectors.json"), "w", encoding="utf-8") as f:
+            json.dump(known, f)
     with open(os.path.join(folder, "texts.json"), "w", encoding="utf-8") as f:
         json.dump([[text, t.encode(text, add_special_tokens=False).ids] for text in TEXTS], f)
     with open(os.path.join(folder, "prompt.ids"), "w") as f:
@@ -415,7 +662,8 @@ def write(name, seed):
     with open(os.path.join(folder, "logits.f32"), "wb") as f:
         f.write(struct.pack(f"<{rows.numel()}f", *rows.flatten().tolist()))
     for entry in os.listdir(folder):
-        os.chmod(os.path.join(folder, entry), 0o644)
+        path = os.path.join(folder, entry)
+        os.chmod(path, 0o755 if os.path.isdir(path) else 0o644)
     print(f"{name}: deviation {float(rows.std()):.2f}")
 
 
@@ -429,7 +677,7 @@ def check(name):
 
     folder = os.path.join(DIRECTORY, name)
     net = (
-        getattr(transformers, f"{CASES[name][0]}ForCausalLM")
+        getattr(transformers, class_of(CASES[name]))
         .from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
         .eval()
     )

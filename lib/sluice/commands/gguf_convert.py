@@ -110,9 +110,12 @@ def main(
       Convert SOURCE and write FILE.
 
       FOLDER is a Hugging Face model: config.json, safetensors (sharded or not), and tokenizer.model
-      or tokenizer.json. Supported families: llama (with Mistral and SmolLM), gemma, gemma2, gemma3,
-      qwen2, qwen3 and phi3. Pickled weights (.bin, .pth, .pt) are refused: unpickling would run
-      code from the file.
+      or tokenizer.json. Supported families: llama (with Mistral and SmolLM), smollm3, mistral3
+      (Ministral 3), granite (3, and dense 4), qwen2, qwen3, qwen35, phi3 (with Phi 4), gemma,
+      gemma2, gemma3, gemma4, olmo2 and lfm2. Of a multimodal model the text part is converted, and
+      stderr names the parts left out. An embedding model of sentence-transformers keeps its
+      pooling; layers after the pooling are refused. Pickled weights (.bin, .pth, .pt) are refused:
+      unpickling would run code from the file.
 
       Checkpoints of llama2.c have versions: 0, without a number; 1; 2, int8 in groups; -1 and -2,
       matrices of bf16 by rows and by columns. The int8 of version 2 becomes Q8_0, whose scales are

@@ -68,8 +68,8 @@ def read_small(path: str, maximum: int) -> bytes:
     return r.bytes(0, r.size)
 
 
-def parse_json(path: str, data: bytes) -> dict[str, Any]:
-    """Return the object in `data` (bytes).
+def parse_json(path: str, data: bytes, kind: type = dict) -> Any:
+    """Return the object in `data` (bytes), or the list if `kind` is list.
 
     DataError: not JSON, a duplicate name in an object, no object at the top, or nested too
     deeply.
@@ -89,8 +89,8 @@ def parse_json(path: str, data: bytes) -> dict[str, Any]:
         raise data_error(path, "nested too deeply") from None
     except ValueError as e:  # UnicodeDecodeError too
         raise data_error(path, f"not JSON: {str(e)[:120]}") from None
-    if not isinstance(found, dict):
-        raise data_error(path, "is not an object")
+    if not isinstance(found, kind):
+        raise data_error(path, "is not an object" if kind is dict else "is not a list")
     # half a surrogate pair is no character, and UTF-8 cannot express it
     if re.search(rb"\\u[dD][89a-fA-F]", data):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from .. import cli
 from ..cli import progress
 from ..faults import USAGE, Error, unsupported_error
 from .llama2c import llama_pb, read, vocabulary
@@ -20,7 +21,9 @@ def folder(path: str, out: str, kind: str | None, verbose: bool) -> None:
     """
     from .hf import folder as hf
 
-    metadata, tensors = hf.read(path)
+    metadata, tensors, notes = hf.read(path)
+    for note in notes:
+        cli.say(f"{path}: {note}")
     _write(out, metadata, tensors, kind, verbose)
 
 

@@ -64,8 +64,9 @@ SIZES: dict[str, Callable[[Sizes], int]] = {
 }
 POOLINGS = "last", "mean", "cls"  # which hidden states make a text's vector (embed/embedder.py)
 # tensors without ".weight", in a GGUF and in a checkpoint
-WHOLE_NAMES = "ssm_a", "ssm_d", "linear_attn.A_log", "linear_attn.dt_bias"
-ROPES = ("none", "linear", "llama3", "yarn", "longrope")  # kinds of scaling in a config.json
+WHOLE_NAMES = "ssm_a", "ssm_d", "linear_attn.A_log", "linear_attn.dt_bias", "layer_scalar"
+# kinds of scaling in a config.json
+ROPES = ("none", "linear", "llama3", "yarn", "longrope", "proportional")
 
 
 def no_window(h: Hparams, keys: Keys) -> None:
@@ -82,9 +83,13 @@ class HuggingFace(Record):
     """Checkpoints of the family in Hugging Face folders, for gguf-convert.
 
     models     model_type of config.json -> classes of transformers that `architectures` may name;
-               the first is the default
+               the first is the default. A class without an output head ends in "Model"
+    text_models      further values of model_type that a text_config may have
     names      tensor of a block in a GGUF -> its name within a layer of the checkpoint, in the
                order of the GGUF that is written. A name of `fused` stands for all its parts
+    globals    the same of tensors outside the blocks, behind the prefix of layers
+    parts      tensors of a layer that are several of `names`: name -> the parts, of equal rows
+    lacks      (tensors of block i that are not in the checkpoint, tensors that may be absent)
     defaults   values that config.json may leave out, as in transformers
     activations   accepted values of hidden_act; the first is the default
     ropes      kinds of RoPE scaling, of ROPES; with "longrope" the GGUF always has
@@ -97,16 +102,24 @@ class HuggingFace(Record):
     output_norm   name of the norm after the last layer, behind the prefix of layers
     other_names   keys of config.json that the family calls otherwise: usual name -> its own
     n_ff       intermediate_size in fact, of what config.json says
+    head_dim   elements of a head; of global layers, if those of local layers have other ones
     block      sizes of block i, for families whose blocks differ
     order      order in which elements of a tensor of a block are written, (of rows, of elements of
                a row), each a list of their numbers in the checkpoint, or None: the same
     space_prefix     False: the GGUF says that no space is put before a text
+    merges_model     tokenizer.ggml.model of SentencePiece's texts with a list of merges, whose
+                     texts begin with BOS; "": they become "llama", with scores
+    visible    control tokens that the GGUF has as user-defined pieces: they appear in output
     refuse     raises UnsupportedError for values of config.json that no key of a GGUF can express
     keys       keys below the architecture's name beyond those of every family -> (kind, value)
     """
 
     models: Mapping[str, tuple[str, ...]]
     names: Mapping[str, str]
+    text_models: tuple[str, ...] = ()
+    globals: Mapping[str, str] = {}
+    parts: Mapping[str, tuple[str, ...]] = {}
+    lacks: Callable[[Config, int], tuple[tuple[str, ...], tuple[str, ...]]] = lambda c, i: ((), ())
     defaults: Mapping[str, Any] = {}
     activations: tuple[str, ...] = ("silu",)
     ropes: tuple[str, ...] = ("none", "linear", "llama3", "yarn")
@@ -119,12 +132,15 @@ class HuggingFace(Record):
     output_norm: str = "norm"
     other_names: Mapping[str, str] = {}
     n_ff: Callable[[Config], int] = lambda c: c.int("intermediate_size")
+    head_dim: Callable[[Config], int] = lambda c: c.int("head_dim", max(1, c.n_embd // c.n_head))
     block: Callable[[Config, int], Sizes] = lambda c, i: c
     order: Callable[[Config, str], tuple[list[int] | None, list[int] | None]] = lambda c, name: (
         None,
         None,
     )
     space_prefix: bool = True
+    merges_model: str = ""
+    visible: tuple[str, ...] = ()
     refuse: Callable[[Config], None] = lambda c: None
     keys: Callable[[Config], dict[str, tuple[str, Any]]] = lambda c: {}
 
@@ -238,6 +254,10 @@ def check(record: Architecture) -> None:
     fused = {name for name, parts in record.fused.items() if parts[0] not in names}
     found = [part for name in names for part in (record.fused[name] if name in fused else [name])]
     must(sorted(found) == sorted(tensors), "names and tensors are not the same")
+    must(
+        record.hugging_face.globals.keys() == record.globals.keys(),
+        "globals: those of the checkpoints are not the same",
+    )
     must(
         not record.neighbours or not {"attn_q.bias", "attn_k.bias", "attn_qkv"} & names.keys(),
         "neighbours: gguf-convert permutes neither biases nor fused matrices",

@@ -126,8 +126,11 @@ class Cache(Protocol):
 class Config(Sizes, Protocol):
     """convert.hf.config.Config: a config.json, each value checked when it is read."""
 
+    kind: str
     n_layer: builtins.int
     n_ctx: builtins.int
+    n_vocab: builtins.int
+    n_ple: builtins.int
     window: builtins.int | None
     rope: Any
     values: dict[str, Any]

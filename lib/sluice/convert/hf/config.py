@@ -18,7 +18,10 @@ LIMITS = {
     "intermediate_size": limits.MAX_WIDTH,
     "num_attention_heads": limits.MAX_HEADS,
     "num_key_value_heads": limits.MAX_HEADS,
+    "shared_intermediate_size": limits.MAX_WIDTH,
     "head_dim": limits.MAX_HEAD_DIM,
+    "global_head_dim": limits.MAX_HEAD_DIM,
+    "hidden_size_per_layer_input": limits.MAX_WIDTH,
     "max_position_embeddings": limits.MAX_CONTEXT,
     "vocab_size": limits.MAX_VOCAB,
 }
@@ -29,7 +32,8 @@ class Config:
 
     path, values      the file, and its object; for a model with a text part, that part
     architecture      record of the family; hf: its HuggingFace part; arch: its name
-    n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_ctx, n_vocab    as in hparams.Hparams
+    kind, bare        model_type; whether the class is a model without an output head
+    n_layer, n_embd, n_ff, n_head, n_head_kv, head_dim, n_ctx, n_vocab, n_ple    as in Hparams
     tied              whether the embedding is also the output head
     window            sliding_window, positions, or None
     rope              a rope.Scaling
@@ -45,20 +49,29 @@ class Config:
             )
         self.architecture = records[kind]
         self.arch, self.hf = self.architecture.name, self.architecture.hugging_face
-        wanted = self.hf.models[kind]
+        self.kind, wanted = kind, self.hf.models[kind]
         classes = values.get("architectures") or [wanted[0]]
         if classes not in [[name] for name in wanted]:
             raise self.unsupported_error(
                 f"architectures {printable(str(classes))}, not {' or '.join(wanted)}"
             )
+        self.bare = classes[0].endswith("Model")
         if values.get("quantization_config"):
             raise self.unsupported_error("quantization_config: the weights are already quantized")
         inner = values.get("text_config")
-        self.values = {**values, **inner} if isinstance(inner, dict) else values
+        self.values = values
+        if isinstance(inner, dict):
+            self.values = {**values, **inner}
+            of_text = inner.get("model_type", kind)
+            if of_text not in (*self.hf.models, *self.hf.text_models):
+                raise self.unsupported_error(
+                    f"text_config: model_type {printable(str(of_text), 40)} in a {kind}"
+                )
         self.n_layer, self.n_embd = self.int("num_hidden_layers"), self.int("hidden_size")
         self.n_ff, self.n_head = self.hf.n_ff(self), self.int("num_attention_heads")
         self.n_head_kv = self.int("num_key_value_heads", self.n_head)
-        self.head_dim = self.int("head_dim", max(1, self.n_embd // self.n_head))
+        self.head_dim = self.hf.head_dim(self)
+        self.n_ple = self.int("hidden_size_per_layer_input", 0, 0)
         self.n_ctx = self.int("max_position_embeddings", 2048)
         self.n_vocab = self.int("vocab_size")
         self.tied = self.flag("tie_word_embeddings")
@@ -129,14 +142,17 @@ class Config:
         return self.get(key, bool, default)
 
     def _refuse(self):
-        for key in (
-            "attention_bias",
-            "mlp_bias",
-            "use_sliding_window",
-            "use_bidirectional_attention",
-        ):
+        for key in ("attention_bias", "mlp_bias", "use_sliding_window"):
             if self.flag(key):
                 raise self.unsupported_error(f"{key} = true")
+        if not self.flag("is_causal", True):
+            raise self.unsupported_error("is_causal = false")
+        # "vision": tokens of an image alone see later ones
+        seen = self.get("use_bidirectional_attention", (bool, str), False)
+        if seen not in (False, "vision"):
+            raise self.unsupported_error(
+                f"use_bidirectional_attention = {printable(str(seen).lower())}"
+            )
         allowed = self.hf.activations
         act = self.get("hidden_activation", str) or self.get("hidden_act", str, allowed[0])
         if act not in allowed:
@@ -151,7 +167,9 @@ class Config:
 
     def metadata(self, name: str) -> dict[str, tuple[str, Any]]:
         """Return the GGUF metadata of a model called `name`: dict key -> (kind, value)."""
-        arch = self.arch
+        arch, eps = self.arch, self.float("rms_norm_eps", 1e-6)
+        if eps >= 1:
+            raise self.data_error("rms_norm_eps", f"{eps:g} is not below 1")
         own = {
             "context_length": ("u32", self.n_ctx),
             "embedding_length": ("u32", self.n_embd),
@@ -159,7 +177,7 @@ class Config:
             "feed_forward_length": ("u32", self.n_ff),
             "attention.head_count": ("u32", self.n_head),
             "attention.head_count_kv": ("u32", self.n_head_kv),
-            "attention.layer_norm_rms_epsilon": ("f32", self.float("rms_norm_eps", 1e-6)),
+            "attention.layer_norm_rms_epsilon": ("f32", eps),
             "attention.key_length": ("u32", self.head_dim),
             "attention.value_length": ("u32", self.head_dim),
             "vocab_size": ("u32", self.n_vocab),

@@ -10,47 +10,58 @@ from __future__ import annotations
 import numpy as np
 
 from ...faults import data_error, printable, unsupported_error
+from ...model.architecture import full_name, shapes
 from .. import types
 from ..tensor import Read, Tensor
 from .config import Config
-from .safetensors import Entry
+from .safetensors import WIDTHS, Entry
 
 PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
 HEADS = ("lm_head.weight", "language_model.lm_head.weight")
-# prefixes of tensors outside the text part's blocks
+# parts of a model outside its text part, behind "model." or at the start of a name
 OTHERS = (
-    "vision_tower.",
-    "multi_modal_projector.",
-    "model.vision_tower.",
-    "model.multi_modal_projector.",
-    "model.visual.",
-    "visual.",
-    "mtp.",  # predicts further tokens
+    "vision_tower",
+    "audio_tower",
+    "embed_vision",
+    "embed_audio",
+    "multi_modal_projector",
+    "visual",
+    "mtp",  # predicts further tokens
 )
 
 
-def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
-    """Return the list of Tensor of a model.
+def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> tuple[list[Tensor], list[str]]:
+    """Return the list of Tensor of a model, and notes: what the checkpoint has and the model
+    lacks, or the other way round.
 
     c: its Config. entries: result of safetensors.read. DataError: a tensor is missing or of
     another shape; UnsupportedError: an unknown tensor.
     """
-    left = dict(entries)
+    left, notes = _split(c, entries), []
     prefix = next((p for p in PREFIXES if p + "embed_tokens.weight" in left), None)
     if prefix is None:
         raise data_error(folder, "tensor model.embed_tokens.weight is missing")
     wanted: list[tuple[str, str, tuple[int, ...]]] = [
         ("token_embd.weight", prefix + "embed_tokens.weight", (c.n_embd, c.n_vocab))
     ]
+    outside = shapes(c.architecture.globals, c)
+    wanted += [
+        (full_name(name), prefix + full_name(stored_name), outside[full_name(name)])
+        for name, stored_name in c.hf.globals.items()
+        if full_name(name) in outside
+    ]
     for i in range(c.n_layer):
-        wanted += [
-            (f"blk.{i}.{name}", f"{prefix}layers.{i}.{stored_name}", shape)
-            for name, (stored_name, shape) in c.architecture.stored_shapes(c.hf.block(c, i)).items()
-        ]
+        absent, optional = (set(map(full_name, names)) for names in c.hf.lacks(c, i))
+        for name, (stored_name, shape) in c.architecture.stored_shapes(c.hf.block(c, i)).items():
+            stored_name = f"{prefix}layers.{i}.{stored_name}"
+            if name not in absent and (name not in optional or stored_name in left):
+                wanted.append((f"blk.{i}.{name}", stored_name, shape))
     norm = f"{c.architecture.output_norm}.weight", f"{prefix}{c.hf.output_norm}.weight"
     wanted.append((*norm, (c.n_embd,)))
     head = next((h for h in HEADS if h in left), HEADS[0])
-    if not c.tied:
+    if not c.tied and head not in left and (c.bare or not prefix):
+        notes.append("has no output head: the GGUF is for embed, not for generate")
+    elif not c.tied:
         wanted.append(("output.weight", head, (c.n_embd, c.n_vocab)))
     out = []
     for name, stored_name, shape in wanted:
@@ -59,13 +70,40 @@ def tensors(folder: str, c: Config, entries: dict[str, Entry]) -> list[Tensor]:
             raise data_error(folder, f"tensor {stored_name} is missing")
         out.append(_tensor(c, name, stored_name, shape, entry))
     left.pop(head, None)
+    parts = set()
     for name, entry in left.items():
-        if not name.startswith(OTHERS) and not name.endswith("rotary_emb.inv_freq"):
+        part = name.removeprefix("model.").split(".")[0]
+        if part in OTHERS:
+            parts.add(part)
+        elif not name.endswith("rotary_emb.inv_freq"):
             raise unsupported_error(
                 entry.reader.path,
                 f"tensor {printable(name)}: not part of a {c.arch} model as config.json has it",
             )
-    return out + c.rope.tensors()
+    if parts:
+        notes.append(f"left out, not of the text model: {', '.join(sorted(parts))}")
+    return out + c.rope.tensors(), notes
+
+
+def _split(c, entries):
+    """Return the entries, with those of hugging_face.parts as their parts."""
+    left = dict(entries)
+    found = [(n, s) for n in left for s in c.hf.parts if n.endswith("." + full_name(s))]
+    for name, stored_name in found:
+        whole, parts = left.pop(name), c.hf.parts[stored_name]
+        n_rows = whole.shape[0] // len(parts) if whole.shape else 0
+        if len(whole.shape) != 2 or n_rows * len(parts) != whole.shape[0]:
+            raise data_error(
+                whole.reader.path,
+                f"tensor {printable(name)}: shape {list(whole.shape)}: not {len(parts)} equal"
+                " parts",
+            )
+        n_bytes = n_rows * whole.shape[1] * WIDTHS[whole.dtype]
+        for i, part in enumerate(parts):
+            left[name.removesuffix(full_name(stored_name)) + full_name(part)] = Entry(
+                whole.reader, whole.dtype, (n_rows, whole.shape[1]), whole.at + i * n_bytes
+            )
+    return left
 
 
 def _tensor(c, name, stored_name, shape, entry):

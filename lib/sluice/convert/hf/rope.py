@@ -11,10 +11,13 @@ from ...faults import data_error, printable, unsupported_error
 from ...limits import MAX_CONTEXT
 from ..tensor import Metadata, Tensor, constant
 
+MAX_FACTOR = 1e6  # as the engine reads it
+UNTURNED = 1e30  # divisor of a frequency, as llama.cpp's converter writes it
+
 
 class Scaling:
-    """RoPE scaling of a model: base, n_rot, kind ("none", "linear", "llama3", "yarn",
-    "longrope") and `values`, the object that describes it.
+    """RoPE scaling of a model: base, n_rot, kind (of architecture.ROPES) and `values`, the object
+    that describes it.
     """
 
     def __init__(self, config: Any) -> None:
@@ -23,12 +26,12 @@ class Scaling:
         self.local = None
         if c.hf.local_rope:
             nested = isinstance(new.get("full_attention"), dict)
-            local = new.get("sliding_attention") if nested else {}
+            local = new.get("sliding_attention", {}) if nested else {}
+            if not isinstance(local, dict):
+                raise self._data_error("sliding_attention", local)
             new = new["full_attention"] if nested else new
-            self._plain(local if isinstance(local, dict) else {})
-            self.local = self._number(
-                local or {}, "rope_theta", c.float("rope_local_base_freq", 10000.0)
-            )
+            self._plain(local)
+            self.local = self._number(local, "rope_theta", c.float("rope_local_base_freq", 10000.0))
         self.values = values = new or c.get("rope_scaling", dict) or {}
         self.base = self._number(new, "rope_theta", c.float("rope_theta", 10000.0))
         kind = values.get("rope_type") or values.get("type") or "default"
@@ -40,15 +43,22 @@ class Scaling:
         if self.kind not in c.hf.ropes:
             raise unsupported_error(c.path, f"rope_type {printable(self.kind)} of a {c.arch}")
         partial = self._number(new, "partial_rotary_factor", c.float("partial_rotary_factor", 1.0))
-        self.n_rot = int(c.head_dim * partial)
-        allowed = partial == 1 or c.hf.partial_rotary
+        self.n_rot, self.n_turned = int(c.head_dim * partial), 0
+        if self.kind == "proportional":  # pairs that do not turn are the last ones
+            self.n_turned, self.n_rot = self.n_rot // 2, c.head_dim
+        allowed = self.n_turned if self.kind == "proportional" else c.hf.partial_rotary
+        allowed = partial <= 1 and (partial == 1 or allowed)
         if not allowed or self.n_rot % 2 or not 2 <= self.n_rot <= c.head_dim:
             raise unsupported_error(c.path, f"partial_rotary_factor {partial:g} of a {c.arch}")
         self.factor = (
             self._number(values, "factor", ...)
             if self.kind in ("linear", "llama3", "yarn")
+            else self._number(values, "factor", 1.0)
+            if self.kind == "proportional"
             else 1.0
         )
+        if self.factor >= MAX_FACTOR:
+            raise self._data_error("factor", f"{self.factor:g} is not below {MAX_FACTOR:g}")
         original = values.get("original_max_position_embeddings") or c.get(
             "original_max_position_embeddings", int
         )
@@ -70,6 +80,8 @@ class Scaling:
             raise unsupported_error(
                 self.config.path, f"rope_type {printable(str(local['rope_type']))} of local layers"
             )
+        if self._number(local, "partial_rotary_factor", 1.0) != 1:
+            raise unsupported_error(self.config.path, "partial_rotary_factor of local layers")
 
     def keys(self) -> Metadata:
         """Return keys below the architecture's name: dict key -> (kind, value)."""
@@ -114,7 +126,12 @@ class Scaling:
         return out
 
     def tensors(self) -> list[Tensor]:
-        """Return the factors of llama3 or longrope as tensors: f32 [n_rot / 2]."""
+        """Return the factors of llama3, longrope or proportional as tensors: f32 [n_rot / 2]."""
+        if self.kind == "proportional":
+            n = self.n_rot // 2 - self.n_turned
+            return [
+                constant("rope_freqs.weight", [self.factor] * self.n_turned + [UNTURNED] * n),
+            ]
         if self.kind == "llama3":
             return [constant("rope_freqs.weight", self._llama3())]
         if self.kind != "longrope":

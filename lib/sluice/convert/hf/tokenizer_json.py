@@ -19,14 +19,15 @@ PREPEND = {"type": "Prepend", "prepend": SPACE}
 class File:
     """A tokenizer.json. Error 65 or 69 names the field.
 
-    model        "gpt2" or "llama"
+    model        "gpt2", "llama", or merges_model of the family (architecture.HuggingFace)
     ids          dict token -> token ID;  added: dict token ID -> entry
     merges       list of pairs of str
     add_prefix   bool
-    bos_first    token ID that post-processing puts first; None: none; ...: unknown
+    bos_first, eos_last    tokens (str) that post-processing puts first and last; None: none; ...:
+                 unknown
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, merges_model: str = "") -> None:
         self.path, whole = path, read_json(path, MAX_VOCAB_FILE_BYTES)
         m = whole.get("model")
         if not isinstance(m, dict):
@@ -41,7 +42,7 @@ class File:
         self.merges = self._merges(m.get("merges"))
         self.added = self._added(whole.get("added_tokens") or [])
         pre, normalizer = whole.get("pre_tokenizer"), whole.get("normalizer")
-        self.model = "gpt2" if pretokenizers.has_bytes(pre) else "llama"
+        self.model = "gpt2" if pretokenizers.has_bytes(pre) else merges_model or "llama"
         if self.model == "gpt2":
             self.pre = pretokenizers.recognise(path, pre, normalizer, m.get("ignore_merges", False))
         else:
@@ -52,7 +53,8 @@ class File:
                     " with bytes to fall back on",
                 )
             self.pre, self.add_prefix = "default", self._prefix(pre, normalizer)
-        self.bos_first = _first(whole.get("post_processor"))
+        post = whole.get("post_processor")
+        self.bos_first, self.eos_last = _token_at(post, 0), _token_at(post, -1)
 
     def _data_error(self, field, problem):
         return data_error(self.path, f"{field}: {problem}")
@@ -155,14 +157,14 @@ class File:
                 raise self._data_error(
                     "model.vocab", f"token ID {i}, but the model has {n_vocab} rows"
                 )
-            is_byte = self.model == "llama" and token in BYTES
+            is_byte = self.model != "gpt2" and token in BYTES
             tokens[i], types[i] = (
                 token,
                 (
                     BYTE
                     if is_byte
                     else UNKNOWN
-                    if token == self.unknown and self.model == "llama"
+                    if token == self.unknown and self.model != "gpt2"
                     else NORMAL
                 ),
             )
@@ -175,12 +177,18 @@ class File:
             key + "pre": ("string", self.pre),
             key + "tokens": ("[string]", tokens),
         }
+        if self.model not in ("gpt2", "llama"):
+            del out[key + "pre"]
         if self.model == "llama":
             out[key + "scores"] = ("[f32]", self._scores(n_vocab))
         out[key + "token_type"] = ("[i32]", types)
         if self.model == "gpt2":
             out[key + "merges"] = ("[string]", list(map(" ".join, self.merges)))
-        else:
+        elif self.model != "llama":  # text never holds what is an added token
+            given = {e["content"] for e in self.added.values()}
+            merges = [" ".join(pair) for pair in self.merges if "".join(pair) not in given]
+            out[key + "merges"] = ("[string]", merges)
+        if self.model != "gpt2":
             out[key + "add_space_prefix"] = ("bool", self.add_prefix)
             if isinstance(self.unknown, str) and self.unknown in self.ids:
                 out[key + "unknown_token_id"] = ("u32", self.ids[self.unknown])
@@ -226,23 +234,23 @@ class File:
         return scores
 
 
-def _first(post):
-    """Return the token (str) that post-processing puts before a text; None if it puts none; ...
-    without a template.
+def _token_at(post, at):
+    """Return the token (str) that post-processing puts before a text (at 0) or after it (at -1);
+    None if it puts none; ... without a template.
     """
     if not isinstance(post, dict):
         return ...
     if post.get("type") == "Sequence":
         parts = post.get("processors")
-        found = [_first(p) for p in parts] if isinstance(parts, list) else []
+        found = [_token_at(p, at) for p in parts] if isinstance(parts, list) else []
         return next((f for f in found if f is not ...), ...)
     single = post.get("single")
     if (
         post.get("type") != "TemplateProcessing"
         or not isinstance(single, list)
         or not single
-        or not isinstance(single[0], dict)
+        or not isinstance(single[at], dict)
     ):
         return ...
-    special = single[0].get("SpecialToken")
+    special = single[at].get("SpecialToken")
     return special.get("id") if isinstance(special, dict) else None

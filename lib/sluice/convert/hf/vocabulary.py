@@ -19,16 +19,23 @@ def metadata(folder: str, c: Config) -> Metadata:
     """Return the tokenizer.ggml keys for the Config `c`: dict key -> (kind, value)."""
     model, fast = (os.path.join(folder, name) for name in ("tokenizer.model", "tokenizer.json"))
     settings = _optional(folder, "tokenizer_config.json")
-    if os.path.lexists(model) and (vocabulary.kind(model) == "model" or not os.path.lexists(fast)):
+    if c.hf.merges_model and not os.path.lexists(fast):
+        raise data_error(folder, "has no tokenizer.json")
+    spm = os.path.lexists(model) and not c.hf.merges_model
+    if spm and (vocabulary.kind(model) == "model" or not os.path.lexists(fast)):
         out = _sentencepiece(folder, sentencepiece.Model(model), c, settings)
-        first = ...  # this kind of file does not say
+        first = last = ...  # this kind of file does not say
     elif os.path.lexists(fast):
-        file = tokenizer_json.File(fast)
-        out, first = file.metadata(c.n_vocab), file.bos_first
+        file = tokenizer_json.File(fast, c.hf.merges_model)
+        out, first, last = file.metadata(c.n_vocab), file.bos_first, file.eos_last
     else:
         raise data_error(folder, "has no tokenizer.model and no tokenizer.json")
     out.update(_special(folder, c, out, settings))
-    out.update(_flags(out, settings, first))
+    out.update(_last(out, last))
+    out.update(_flags(out, settings, first, last))
+    if c.hf.merges_model and KEY + "bos_token_id" in out:
+        out[KEY + "add_bos_token"] = ("bool", True)
+    _show(out, c.hf.visible)
     if not c.hf.space_prefix:
         out[KEY + "add_space_prefix"] = ("bool", False)
     return {**out, **_template(folder, settings)}
@@ -114,7 +121,29 @@ def _special(folder, c, out, settings):
     return found
 
 
-def _flags(out, settings, first):
+def _show(out, names):
+    """Make user-defined pieces of control tokens, by name."""
+    tokens, types = out[KEY + "tokens"][1], out[KEY + "token_type"][1]
+    for i in range(len(tokens)):
+        if types[i] == tokenizer_json.CONTROL and tokens[i] in names:
+            types[i] = tokenizer_json.USER_DEFINED
+
+
+def _last(out, last):
+    """Make EOS of the token that texts get at their end, and the end of a turn of another EOS.
+
+    Embedding models have these two.
+    """
+    tokens, eos = out[KEY + "tokens"][1], out.get(KEY + "eos_token_id")
+    if not isinstance(last, str) or last not in tokens:
+        return {}
+    found = {KEY + "eos_token_id": ("u32", tokens.index(last))}
+    if eos not in (None, found[KEY + "eos_token_id"]):
+        found[KEY + "eot_token_id"] = eos
+    return found
+
+
+def _flags(out, settings, first, last):
     """Set whether texts get BOS and EOS: by the template of post-processing, else by
     tokenizer_config.json.
     """
@@ -128,7 +157,8 @@ def _flags(out, settings, first):
         KEY + "add_bos_token": ("bool", bool(add) and bos is not None),
         KEY + "add_eos_token": (
             "bool",
-            bool(settings.get("add_eos_token", False)) and KEY + "eos_token_id" in out,
+            (isinstance(last, str) or bool(settings.get("add_eos_token", False)))
+            and KEY + "eos_token_id" in out,
         ),
     }
 

@@ -81,7 +81,7 @@ ARCHITECTURE = BASE._replace(
     },
     hugging_face=BASE.hugging_face._replace(
         models={
-            "gemma3_text": ("Gemma3ForCausalLM",),
+            "gemma3_text": ("Gemma3ForCausalLM", "Gemma3TextModel"),
             "gemma3": ("Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"),
         },
         names={

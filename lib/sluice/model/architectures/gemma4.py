@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 
+from ...limits import MAX_HEAD_DIM, MAX_WIDTH
 from ..architecture import HuggingFace
 from ..blocks import geglu
 from ..hparams import Block
@@ -26,12 +27,16 @@ from . import gemma3
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ..forward import Forward, Rows
-    from ..interfaces import Hparams, Keys, Model
+    from ..interfaces import Config, Hparams, Keys, Model, Sizes
 
 BASE = gemma3.ARCHITECTURE
 LOCAL_ROPE_BASE = 10000.0
+PERIOD = 6
 MAX_DIVISOR = 1e31  # of a frequency; published are 1 and 1e30
+MARKS = ("channel", "tool_call", "tool_response")  # of parts of an answer
 
 
 def layers(m: Model, f: Forward) -> Rows:
@@ -148,6 +153,120 @@ def may_lack(h: Hparams, i: int) -> tuple[str, ...]:
     return any_block if h.window_of(i) else (*any_block, "attn_v")
 
 
+def stored_local(c: Config) -> list[bool]:
+    """Whether each layer is local; the last one is not."""
+    kinds = c.get("layer_types", list)
+    if kinds is None:
+        return [i % PERIOD != PERIOD - 1 for i in range(c.n_layer - 1)] + [False]
+    if len(kinds) != c.n_layer or not {"sliding_attention", "full_attention"} >= set(
+        map(str, kinds)
+    ):
+        raise c.data_error(
+            "layer_types", f"is not sliding_attention or full_attention, {c.n_layer} times"
+        )
+    if kinds[-1] != "full_attention":
+        raise c.unsupported_error("layer_types: the last layer is local")
+    return [kind == "sliding_attention" for kind in kinds]
+
+
+def stored_heads(c: Config, i: int) -> tuple[int, int]:
+    """Elements of a head, and heads of keys and values, of layer i: from per_layer_config, which
+    transformers writes, else from the keys of published folders.
+    """
+    head_dim, n_head_kv = c.int("head_dim"), c.n_head_kv
+    layers = c.get("per_layer_config", dict)
+    if layers is None:
+        if stored_local(c)[i]:
+            return head_dim, n_head_kv
+        if c.flag("attention_k_eq_v"):
+            n_head_kv = c.int("num_global_key_value_heads", n_head_kv)
+        return c.int("global_head_dim"), n_head_kv
+    own = layers.get(str(i), {})
+    if not isinstance(own, dict) or not {"head_dim", "num_key_value_heads"} >= own.keys():
+        raise c.unsupported_error(
+            f"per_layer_config: layer {i}: other than head_dim and num_key_value_heads"
+        )
+    head_dim, n_head_kv = (
+        own.get("head_dim", head_dim),
+        own.get("num_key_value_heads", n_head_kv),
+    )
+    for n, maximum in ((head_dim, MAX_HEAD_DIM), (n_head_kv, c.n_head)):
+        if type(n) is not int or not 1 <= n <= maximum:
+            raise c.data_error(
+                f"per_layer_config: layer {i}", f"a number not within 1 to {maximum}"
+            )
+    return head_dim, n_head_kv
+
+
+def first_sharing(c: Config) -> int:
+    """Return the first of the layers that use keys and values of others."""
+    n = c.int("num_kv_shared_layers", 0, 0)
+    if n >= c.n_layer:
+        raise c.data_error("num_kv_shared_layers", f"{n} of {c.n_layer} layers")
+    return c.n_layer - n
+
+
+def stored_block(c: Config, i: int) -> Sizes:
+    is_wide = c.flag("use_double_wide_mlp") and i >= first_sharing(c)
+    head_dim, n_head_kv = stored_heads(c, i)
+    return Block(c, c.n_ff * (2 if is_wide else 1), n_head_kv, head_dim)
+
+
+def lacks(c: Config, i: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Published folders have keys and values of layers that share, which nothing uses."""
+    absent: tuple[str, ...] = () if c.n_ple else ("post_norm",)
+    if c.flag("attention_k_eq_v") and not stored_local(c)[i]:
+        absent += ("attn_v",)
+    if i < first_sharing(c):
+        return absent, ("layer_output_scale",)
+    return absent, ("layer_output_scale", "attn_k", "attn_v", "attn_k_norm")
+
+
+def refuse(c: Config) -> None:
+    """UnsupportedError for experts, and for layers that a GGUF cannot describe."""
+    if c.flag("enable_moe_block") or c.int("num_experts", 0, 0):
+        raise c.unsupported_error("enable_moe_block: a mixture of experts")
+    if c.n_ple and c.int("vocab_size_per_layer_input", c.n_vocab) != c.n_vocab:
+        raise c.unsupported_error("vocab_size_per_layer_input other than vocab_size")
+    is_local, first = stored_local(c), first_sharing(c)
+    heads = [stored_heads(c, i) for i in range(c.n_layer)]
+    sizes = {(local, head_dim) for local, (head_dim, _) in zip(is_local, heads)}
+    if len(sizes) > len(set(is_local)):
+        raise c.unsupported_error("per_layer_config: head_dim differs between layers of one kind")
+    for i, (head_dim, n_head_kv) in enumerate(heads):
+        if c.n_head % n_head_kv or head_dim % 2:
+            raise c.data_error(
+                "head_dim" if head_dim % 2 else "num_key_value_heads",
+                f"{head_dim if head_dim % 2 else n_head_kv} of layer {i} does not fit",
+            )
+        known = [j for j in range(first) if is_local[j] == is_local[i]]
+        if i >= first and (not known or heads[known[-1]][1] != n_head_kv):
+            raise c.unsupported_error(f"num_kv_shared_layers: layer {i} has none to share with")
+    if c.flag("use_double_wide_mlp") and 2 * c.n_ff > MAX_WIDTH:
+        raise c.data_error("intermediate_size", f"twice {c.n_ff} is more than {MAX_WIDTH}")
+
+
+def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
+    is_local, heads = stored_local(c), [stored_heads(c, i) for i in range(c.n_layer)]
+    n_ff = [stored_block(c, i).n_ff for i in range(c.n_layer)]
+    n_head_kv = [n for _, n in heads]
+    local_dim = next((d for local, (d, _) in zip(is_local, heads) if local), c.head_dim)
+    out: dict[str, tuple[str, Any]] = {
+        "attention.sliding_window": ("u32", c.int("sliding_window")),
+        "attention.sliding_window_pattern": ("[bool]", is_local),
+        "attention.shared_kv_layers": ("u32", c.n_layer - first_sharing(c)),
+        "attention.key_length_swa": ("u32", local_dim),
+        "attention.value_length_swa": ("u32", local_dim),
+        "rope.dimension_count_swa": ("u32", local_dim),
+        "embedding_length_per_layer_input": ("u32", c.n_ple),
+    }
+    for key, values in (("feed_forward_length", n_ff), ("attention.head_count_kv", n_head_kv)):
+        out[key] = ("[i32]", values) if len(set(values)) > 1 else ("u32", values[0])
+    if c.get("final_logit_softcapping", (int, float)) is not None:
+        out["final_logit_softcapping"] = "f32", c.float("final_logit_softcapping")
+    return out
+
+
 ARCHITECTURE = BASE._replace(
     name="gemma4",
     layers=layers,
@@ -166,9 +285,16 @@ ARCHITECTURE = BASE._replace(
         "post_norm": ("n_embd",),
         "layer_output_scale": ("one",),
     },
-    # gguf-convert does not read these folders; names are those of transformers
     hugging_face=HuggingFace(
-        models={},
+        models={
+            "gemma4_text": ("Gemma4ForCausalLM",),
+            "gemma4": ("Gemma4ForConditionalGeneration", "Gemma4ForCausalLM"),
+        },
+        globals={
+            "per_layer_token_embd": "embed_tokens_per_layer",
+            "per_layer_model_proj": "per_layer_model_projection",
+            "per_layer_proj_norm": "per_layer_projection_norm",
+        },
         names={
             **BASE.hugging_face.names,
             "inp_gate": "per_layer_input_gate",
@@ -177,5 +303,32 @@ ARCHITECTURE = BASE._replace(
             "layer_output_scale": "layer_scalar",
         },
         activations=BASE.hugging_face.activations,
+        defaults={
+            "head_dim": 256,
+            "global_head_dim": 512,
+            "num_key_value_heads": 4,
+            "tie_word_embeddings": True,
+            "sliding_window": 512,
+            "hidden_size_per_layer_input": 256,
+            "max_position_embeddings": 131072,
+            "rope_parameters": {
+                "sliding_attention": {"rope_theta": LOCAL_ROPE_BASE},
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "partial_rotary_factor": 0.25,
+                    "rope_theta": 1e6,
+                },
+            },
+        },
+        ropes=("proportional",),
+        local_rope=True,
+        space_prefix=False,
+        merges_model="gemma4",
+        visible=(*map("<|{}>".format, MARKS), *map("<{}|>".format, MARKS), '<|"|>'),
+        head_dim=lambda c: stored_heads(c, c.n_layer - 1)[0],
+        block=stored_block,
+        lacks=lacks,
+        refuse=refuse,
+        keys=hugging_face_keys,
     ),
 )

@@ -9,6 +9,7 @@ that of logits is a divisor. Dense models of Granite 4 may have no RoPE:
 
 from __future__ import annotations
 
+from ...faults import printable
 from ..architecture import HuggingFace, no_window
 from ..blocks import attend, swiglu
 from . import llama
@@ -48,8 +49,39 @@ def rules(h: Hparams, keys: Keys) -> None:
     h.has_rope = keys.flag("rope.scaling.finetuned", True)
 
 
+def is_hybrid(c: Config) -> bool:
+    """Whether the folder is of the class that can also have experts and layers of Mamba 2."""
+    return c.kind == "granitemoehybrid"
+
+
+def stored_n_ff(c: Config) -> int:
+    if is_hybrid(c):
+        return c.int("shared_intermediate_size", 1024)
+    return c.int("intermediate_size")
+
+
+def refuse(c: Config) -> None:
+    """UnsupportedError for experts, layers without attention, and other positions."""
+    if not is_hybrid(c):
+        return
+    if n := c.int("num_local_experts", 8, 0):
+        raise c.unsupported_error(f"num_local_experts {n}: a mixture of experts")
+    kinds = c.get("layer_types", list, c.get("layers_block_type", list, ["mamba"] * c.n_layer))
+    if len(kinds) != c.n_layer:
+        raise c.data_error("layer_types", f"{len(kinds)} of {c.n_layer} layers")
+    for i, kind in enumerate(kinds):
+        if kind not in ("attention", "full_attention"):
+            raise c.unsupported_error(
+                f"layer_types: layer {i} is {printable(str(kind), 40)}, not attention"
+            )
+    positions = c.get("position_embedding_type", str, "nope")
+    if positions not in ("rope", "nope"):
+        raise c.unsupported_error(f"position_embedding_type {printable(positions, 40)}")
+
+
 def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
-    return {
+    no_rope = is_hybrid(c) and c.get("position_embedding_type", str) != "rope"
+    return ({"rope.scaling.finetuned": ("bool", False)} if no_rope else {}) | {
         key: ("f32", c.float(name, 1.0))
         for key, name in (
             ("logit_scale", "logits_scaling"),
@@ -65,8 +97,17 @@ ARCHITECTURE = llama.ARCHITECTURE._replace(
     layers=layers,
     rules=rules,
     hugging_face=HuggingFace(
-        models={"granite": ("GraniteForCausalLM",)},
+        models={
+            "granite": ("GraniteForCausalLM",),
+            "granitemoehybrid": ("GraniteMoeHybridForCausalLM",),
+        },
         names=llama.ARCHITECTURE.hugging_face.names,
+        parts={
+            "shared_mlp.input_linear": ("mlp.gate_proj", "mlp.up_proj"),
+            "shared_mlp.output_linear": ("mlp.down_proj",),
+        },
+        n_ff=stored_n_ff,
+        refuse=refuse,
         keys=hugging_face_keys,
     ),
 )

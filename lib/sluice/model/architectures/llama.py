@@ -87,7 +87,10 @@ ARCHITECTURE = Architecture(
         "ffn_down": ("n_ff", "n_embd"),
     },
     hugging_face=HuggingFace(
-        models={"llama": ("LlamaForCausalLM",), "mistral": ("MistralForCausalLM",)},
+        models={
+            "llama": ("LlamaForCausalLM", "LlamaModel"),
+            "mistral": ("MistralForCausalLM", "MistralModel"),
+        },
         names={
             **MATRICES,
             "attn_norm": "input_layernorm",

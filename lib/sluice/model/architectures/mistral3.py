@@ -52,7 +52,11 @@ def rules(h: Hparams, keys: Keys) -> None:
 
 
 def refuse(c: Config) -> None:
-    """UnsupportedError for a factor of YaRN that no key expresses."""
+    """UnsupportedError for a factor of YaRN that no key expresses, and for the RoPE that
+    transformers would assume without one.
+    """
+    if not {"rope_parameters", "rope_scaling", "rope_theta"} & c.values.keys():
+        raise c.unsupported_error("rope_parameters: missing")
     if c.rope_value("mscale_all_dim", 0.0) and c.rope_value("mscale", 0.0) != 1:
         raise c.unsupported_error("rope scaling: mscale other than 1")
     if c.rope_value("attention_factor", 0.0):
@@ -60,7 +64,9 @@ def refuse(c: Config) -> None:
 
 
 def hugging_face_keys(c: Config) -> dict[str, tuple[str, Any]]:
-    out: dict[str, tuple[str, Any]] = dict(llama.hugging_face_keys(c))
+    if 0 < (c.window or 0) < c.n_ctx:
+        raise c.unsupported_error(f"sliding_window {c.window}")
+    out: dict[str, tuple[str, Any]] = {}
     for key, name in (
         ("rope.scaling.yarn_log_multiplier", "mscale_all_dim"),
         ("attention.temperature_scale", "llama_4_scaling_beta"),
@@ -79,6 +85,7 @@ ARCHITECTURE = llama.ARCHITECTURE._replace(
             "ministral3": ("Ministral3ForCausalLM",),
             "mistral3": ("Mistral3ForConditionalGeneration",),
         },
+        text_models=("mistral",),
         names=llama.ARCHITECTURE.hugging_face.names,
         defaults={
             "head_dim": 128,

@@ -10,7 +10,7 @@ ignores it, and the 4k models then go wrong after 2,048 tokens.
 
 from __future__ import annotations
 
-from ..architecture import ROPES, HuggingFace
+from ..architecture import HuggingFace
 from . import llama
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ ARCHITECTURE = llama.ARCHITECTURE._replace(
     hugging_face=HuggingFace(
         models={"phi3": ("Phi3ForCausalLM",)},
         defaults={"rms_norm_eps": 1e-5},
-        ropes=ROPES,
+        ropes=("none", "linear", "llama3", "yarn", "longrope"),
         partial_rotary=True,
         names={
             "attn_qkv": "self_attn.qkv_proj",

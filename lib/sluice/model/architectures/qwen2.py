@@ -36,7 +36,7 @@ ARCHITECTURE = llama.BASE._replace(
         "attn_v.bias": ("n_kv",),
     },
     hugging_face=HuggingFace(
-        models={"qwen2": ("Qwen2ForCausalLM",)},
+        models={"qwen2": ("Qwen2ForCausalLM", "Qwen2Model")},
         names={
             **llama.BASE.hugging_face.names,
             "attn_q.bias": "self_attn.q_proj.bias",

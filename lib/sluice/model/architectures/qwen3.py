@@ -35,7 +35,7 @@ ARCHITECTURE = llama.BASE._replace(
     },
     pooling="last",
     hugging_face=HuggingFace(
-        models={"qwen3": ("Qwen3ForCausalLM",)},
+        models={"qwen3": ("Qwen3ForCausalLM", "Qwen3Model")},
         defaults={"head_dim": 128},
         names={
             **llama.BASE.hugging_face.names,
