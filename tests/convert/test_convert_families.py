@@ -13,6 +13,7 @@ from convert_call import change, convert, rewrite
 
 from sluice import gguf
 from sluice.model.model import Model
+from sluice.tokenizer.vocabulary import Vocab
 
 FOLDERS = ROOT / "tests" / "golden" / "folders"
 
@@ -53,6 +54,16 @@ def test_defaults_of_gemma_4_are_those_of_transformers(folder, tmp_path):
     change(path / "config.json", layer_types=..., num_kv_shared_layers=..., enable_moe_block=...)
     convert(path, tmp_path / "b.gguf")
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+
+
+def test_tokens_that_are_never_sampled_are_kept(folder, tmp_path):
+    path = folder("gemma4")
+    change(path / "generation_config.json", suppress_tokens=[7, 3])
+    convert(path, tmp_path / "a.gguf")
+    assert Vocab(gguf.File(str(tmp_path / "a.gguf"))).suppressed == {3, 7}
+    for value in (5, ["a"], [-1], [1 << 40], [True], {"a": 1}):
+        change(path / "generation_config.json", suppress_tokens=value)
+        assert "generation_config.json: suppress_tokens: not a list" in refused(65, path)
 
 
 def add_tensor(header, name, shape):

@@ -95,7 +95,7 @@ def _added(folder, settings):
 
 def _special(folder, c, out, settings):
     """Set the keys of special tokens: by name in tokenizer_config.json, else by number in
-    generation_config.json and config.json.
+    generation_config.json and config.json; and those that are never sampled.
     """
     tokens = {
         t.decode("utf-8", "replace") if isinstance(t, bytes) else t: i
@@ -118,6 +118,16 @@ def _special(folder, c, out, settings):
     turn = next((i for i in ends if i != eos), None)
     if turn is not None:  # chat models name two: the end of a text, and the end of a turn
         found[KEY + "eot_token_id"] = ("u32", turn)
+    never = generation.get("suppress_tokens") or []
+    if not isinstance(never, list) or any(
+        type(i) is not int or not 0 <= i < c.n_vocab for i in never
+    ):
+        raise data_error(
+            os.path.join(folder, "generation_config.json"),
+            f"suppress_tokens: not a list of tokens below {c.n_vocab}",
+        )
+    if never:
+        found[KEY + "suppress_tokens"] = ("[i32]", never)
     return found
 
 
