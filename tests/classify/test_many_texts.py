@@ -438,6 +438,23 @@ def test_what_was_learned_between_two_runs_is_said_and_another_file_refused(tmp_
         assert code == 65 and "is of a run with another calibration" in stderr
 
 
+def test_state_of_a_run_with_other_rules_is_refused(tmp_path):
+    (tmp_path / "box").mkdir()
+    shutil.copy(MAILS[0], tmp_path / "box" / "0")
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("rules: []\n")
+    for argv, code in (["a"], 0), (["a"], 0), (["b"], 65), (["a", "--authserv-id", "mx"], 65):
+        with open(tmp_path / "out", "ab") as out:
+            done = subprocess.run(
+                [BIN / "classify", "--state", "s", "box", "--rules", *argv],
+                stdout=out,
+                stderr=subprocess.PIPE,
+                cwd=tmp_path,
+            )
+        assert done.returncode == code, done.stderr
+        assert (b"is of a run with another rule file" in done.stderr) == bool(code)
+
+
 def test_maildir_run_goes_on_while_mail_moves(tmp_path):
     """A message that was answered stays answered when its reader marks it."""
     box = maildir(tmp_path / "Maildir")

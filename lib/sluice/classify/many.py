@@ -131,6 +131,7 @@ def _key(texts, panel):
         "calibration": " ".join(
             os.path.abspath(c.learned.path) if c.learned else "-" for c in panel.classifiers
         ),
+        "rule file": panel.first.rules.origin if panel.first.rules else "-",
     }
 
 

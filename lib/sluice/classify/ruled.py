@@ -1,5 +1,7 @@
 """Verdicts on messages that a rule decides (mail/rules.py). The model is not asked."""
 
+import os
+
 from ..faults import USAGE, Error
 from ..mail.rule_file import RuleFile
 
@@ -15,6 +17,7 @@ class Ruled:
     """The rules for a question, in the file at `path`.
 
     client: address of the host that delivered the next messages, as the mail server names it.
+    origin: where the rules are and what they are told, str. The file is read again when it changes.
     Raises Error 64 for a question about texts that are not messages, and as RuleFile does.
     """
 
@@ -31,6 +34,7 @@ class Ruled:
             raise Error(USAGE, "--rules: for messages; give --mail if the texts are messages")
         answers = {name: name for name in question.answers} | question.aliases
         self._file, self.client = RuleFile(path, answers, authserv_ids, say), client
+        self.origin = " ".join([os.path.abspath(path), *authserv_ids, client or "-"])
 
     def verdict(self, c: "Classifier", data: bytes) -> "Verdict | None":
         """Return the Verdict on a message if a rule matches it, else None."""
