@@ -157,11 +157,23 @@ def test_weights_have_the_deviation_of_their_row(kind):
     )
 
 
+# blocks of every kind; two of Gemma 4's use keys and values of earlier blocks
+FEW = {"lfm2-350m": 4, "qwen3.5-0.8b": 5, "gemma-4-e2b": 17}
+
+
 def small(name):
-    """A published shape with one narrow block, so that tests are fast."""
-    return shapes.replace(
-        shapes.SHAPES[name], n_vocab=512, n_layer=1, n_embd=256, n_ff=512, n_head=4, n_head_kv=1
+    """A published shape with few and narrow blocks, so that tests are fast."""
+    narrow = shapes.replace(
+        shapes.SHAPES[name], n_vocab=512, n_embd=256, n_ff=512, n_head=4, n_head_kv=1
     )
+    return shapes.cut(narrow, FEW.get(name, 1))
+
+
+def written(tmp_path, shape, kind):
+    """The path of a new file of random weights."""
+    parts = synthetic.tensors(shape, kind)
+    gguf_write.write(tmp_path / "m", shapes.metadata(shape, synthetic.FILE_TYPES[kind]), parts)
+    return str(tmp_path / "m")
 
 
 @pytest.mark.quick_cases(14)
@@ -170,12 +182,7 @@ def small(name):
     [*itertools.product(["tiny"], synthetic.types()), *((n, "Q8_0") for n in shapes.SHAPES)],
 )
 def test_model_stays_finite(tmp_path, name, kind):
-    gguf_write.write(
-        tmp_path / "m",
-        shapes.metadata(small(name), synthetic.FILE_TYPES[kind]),
-        synthetic.tensors(small(name), kind),
-    )
-    m = model.Model(str(tmp_path / "m"), 1)
+    m = model.Model(written(tmp_path, small(name), kind), 1)
     assert m.hparams.arch == shapes.SHAPES[name].arch
     cache, logits = Scratch(m.geometry("f16"), 40), ffi.new("float[]", m.hparams.n_vocab)
     f, x = m.extend(cache, measure.tokens(m.hparams.n_vocab, 40))
@@ -201,6 +208,11 @@ def test_kept_models_are_found_again():
         "tinyllama-1.1b": "c9201f7a",
         "llama-3.2-1b": "5f1b7466",
         "mistral-7b": "8aae25dd",
+        "lfm2-350m": "b83e078c",
+        "qwen3.5-0.8b": "4616c4ac",
+        "gemma-4-e2b": "57a460c8",
+        "granite-3.1-2b": "3c83d635",
+        "smollm3-3b": "77242146",
         "tiny": "9a2cdf37",
     }
 
@@ -219,7 +231,19 @@ def test_shapes_have_the_published_number_of_weights():
         "tinyllama-1.1b": 1100048384,
         "llama-3.2-1b": 1235814400 + 32,
         "mistral-7b": 7241732096,
+        "lfm2-350m": 354483968,
+        "qwen3.5-0.8b": 752393024,
+        # with the keys and values that the last 20 blocks do not use, and the divisors of RoPE
+        "gemma-4-e2b": 4647450147,
+        "granite-3.1-2b": 2533531648,
+        "smollm3-3b": 3075098624,
     }
+
+
+def test_shapes_have_the_published_number_of_tensors():
+    """As llama.cpp prints them for published files."""
+    n = {name: len(shapes.tensors(shapes.SHAPES[name])) for name in FEW}
+    assert n == {"lfm2-350m": 148, "qwen3.5-0.8b": 320, "gemma-4-e2b": 601}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +298,7 @@ def test_rows_that_do_not_fit_take_another_type():
         of("Q4_K", "blk.0.ffn_up.weight", (1152, 6912)) == "Q5_0"
         and of("Q4_K", "blk.0.ffn_down.weight", (6912, 1152)) == "Q4_K"
     )
-    assert of("Q8_0", "x", (40, 2)) == "F16" and of("Q8_0", "x", (40,)) == "F32"
+    assert of("Q8_0", "x.weight", (40, 2)) == "F16" and of("Q8_0", "x.weight", (40,)) == "F32"
     # another type for the head alone
     assert synthetic.type_of("Q4_1", "token_embd.weight", (1152, 512), gemma, "Q6_K") == "Q8_0"
     assert synthetic.type_of("Q4_1", "blk.0.ffn_up.weight", (1152, 512), gemma, "Q6_K") == "Q4_1"
@@ -390,6 +414,90 @@ def test_costs_are_counted_right(tiny):
         == 3 * (2 * block + head) // 32 * 34 + 2 * 2 * 2 * 64 * 2 * seen
     )
     assert costs.read_bytes(measure.Test(3, 0, 10)) is None
+
+
+# a position's keys and values in each block that has attention, and states, bytes in f16 and f32
+KEPT = {
+    "lfm2-350m": 2 * 64 * 2 + 3 * 2 * 256 * 4,
+    "qwen3.5-0.8b": 2 * 256 * 2 + 4 * (3 * 3 * 2048 + 16 * 128 * 128) * 4,
+    "gemma-4-e2b": 2 * 2 * (14 * 256 + 3 * 512),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_bytes_of_a_token_are_those_of_the_tensors_that_it_reads(tmp_path, name):
+    """No rows of other tokens, and no keys and values that a block does not use."""
+    engine = measure.Engine(written(tmp_path, small(name), "Q4_0"), 1, "f16", 1)
+    unused = {f"blk.{i}.attn_{x}.weight" for i in (15, 16) for x in ("k", "v", "k_norm")}
+    read = [
+        t
+        for t in engine.file.tensors.values()
+        if t.name != "per_layer_token_embd.weight" and (t.name not in unused or "gemma" not in name)
+    ]
+    weights = [t.n_bytes for t in read if len(t.shape) == 2 and t.dims[0] > 4]  # no taps
+    test = measure.Test(0, 1, 0)
+    assert measure.Costs(engine.m, "f16").read_bytes(test) == sum(weights) + KEPT[name]
+    spans = [(int(ffi.cast("intptr_t", p)), n) for p, n in engine.spans()]
+    for t in engine.file.tensors.values():
+        at = int(ffi.cast("intptr_t", engine.file.pointer(t)))
+        inside = any(p <= at and at + t.n_bytes <= p + n for p, n in spans)
+        assert inside == (t in read), t.name
+    assert sum(n for _, n in spans) < sum(t.n_bytes for t in read) + 32 * len(read)
+
+
+def test_blocks_that_do_not_run_are_not_read(tmp_path):
+    """Blocks that draft further tokens."""
+    shape, kind = small("qwen3.5-0.8b"), "Q4_0"
+    head = shapes.metadata(shape, synthetic.FILE_TYPES[kind])
+    head["qwen35.block_count"] = "u32", shape.n_layer + 1
+    head["qwen35.nextn_predict_layers"] = "u32", 1
+    parts = synthetic.tensors(shape, kind)
+    extra = f"blk.{shape.n_layer}.nextn.eh_proj.weight", F32, (64, 8), bytes(64 * 8 * 4)
+    gguf_write.write(tmp_path / "m", head, [*parts[:-1], extra, parts[-1]])
+    engine = measure.Engine(str(tmp_path / "m"), 1, "f16", 1)
+    assert measure.unread(engine.h, engine.file.tensors) == {extra[0]}
+
+
+def test_operations_of_blocks_that_differ_are_counted_right(tmp_path):
+    """Of a prompt, blocks after the last one that keeps something are for the last token only."""
+    test = measure.Test(3, 0, 0)
+    seen = 1 + 2 + 3
+    attention = lambda dim, n_seen: 4 * 4 * dim * n_seen  # 4 heads
+
+    def costs(name):
+        return measure.Costs(model.Model(written(tmp_path, small(name), "Q4_0"), 1), "f16")
+
+    def local(n_ff, q, kv):  # products of a token: queries and what follows; keys and values
+        return 2 * (2 * 256 * q + 3 * 256 * n_ff + 2 * 256 * 256), 2 * 2 * 256 * kv
+
+    shared, head = 2 * 256 * 17 * 256, 2 * 256 * 512
+    narrow, wide = local(512, 1024, 256), local(1024, 1024, 256)
+    global_ = local(512, 2048, 512)
+    assert costs("gemma-4-e2b").operations(test) == (
+        3 * (shared + 12 * sum(narrow) + 2 * sum(global_) + global_[1])
+        + global_[0]  # block 14, the last one that keeps keys and values
+        + 2 * wide[0]  # blocks 15 and 16, local ones that use those of block 13
+        + head
+        + attention(256, 12 * seen + 2 * 3)
+        + attention(512, 2 * seen + 3)
+    )
+    ffn, mixed = 3 * 256 * 512, 3 * 2048
+    delta = 2 * (256 * (mixed + 2048 + 16 + 16) + 2048 * 256 + ffn)
+    gated = 2 * (256 * (2048 + 2 * 256) + 1024 * 256 + ffn)
+    last = 2 * 256 * (mixed + 16 + 16)  # what changes the state
+    assert costs("qwen3.5-0.8b").operations(test) == (
+        3 * (3 * delta + gated + last + 4 * 7 * 16 * 128 * 128)
+        + (delta - last)
+        + head
+        + attention(256, seen)
+    )
+    convolution, plain = 4 * 256 * 256 + ffn, 2 * 256 * 256 + 2 * 256 * 64 + ffn
+    assert costs("lfm2-350m").operations(test) == (
+        3 * 2 * (2 * convolution + plain + 3 * 256 * 256)
+        + 2 * (256 * 256 + ffn)
+        + head
+        + attention(64, seen)
+    )
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -1006,6 +1114,7 @@ def run_row(kind="Q8_0", isa="amx", n_prompt=512, n_gen=0, n_depth=0, backend=No
     """A row as measure.py makes it, as far as pictures and tables of figures look at it."""
     n = n_prompt or n_gen
     return {
+        "model": "tiny random",
         "model_type": kind,
         "isa": isa,
         "backend": backend or f"sluice {isa}",
@@ -1165,6 +1274,9 @@ def test_figures_replace_the_text_between_their_marks(monkeypatch):
         and "| F32 | 10.0 | 10.0 |" in products
     )
     theirs = run_row(backend="llama.cpp (0)") | {"ratio": None, "against": None}
+    other = {"model": "large random"}
+    of_two = figures.against([run_row(), theirs, run_row() | other, theirs | other])
+    assert "| pp512 Q8_0, tiny |" in of_two and "| pp512 Q8_0, large |" in of_two
     assert "| pp512 Q8_0 | 1,000 (50 %) | 1,000 (50 %) | 3.00 ± 0.10 |" in figures.against(
         [run_row(), theirs]
     )
@@ -1290,6 +1402,7 @@ def test_child_that_is_ended_puts_its_files_away(tmp_path, also):
         (("--shape", "tiny", "-p", 0, "-n", 0), 64, "no test is left"),
         (("--shape", "tiny", "--type", "Q9"), 64, "Q9"),
         (("--shape", "tiny", "--layers", 3), 64, "tiny has only 2"),
+        (("--shape", "lfm2-350m", "--layers", 2), 69, "LFM2 350M, 2 layers: "),
         (("--matmul", "8,8"), 64, "M,N,K"),
         (("--matmul", "8,8,31"), 64, "31"),
         (("--matmul", "8,8,32", "--against", "llama-cpp-python"), 64, "--matmul"),

@@ -4,8 +4,8 @@
 and a function that formats its rows as Markdown. The Markdown replaces the text between
 "<!-- figures: PART -->" and "<!-- end -->"; some parts also have a picture next to this module.
 Parts amx-... are for processors with AMX, the others for processors without. Run it in the top
-folder of a checkout, on an idle machine. All parts take 6 minutes on two cores; the first time they
-need 3 GB of disk for models.
+folder of a checkout, on an idle machine. All parts of `make figures` take 6 minutes on two cores;
+the first time they need 3 GB of disk for models, and against-families 9 GB.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ COMMANDS = {
     "sets": f"{SHAPE} --layers 6 --type Q8_0,Q4_0,Q4_K,Q6_K,F16 --isa {SETS} -p 512 -n 32 -r 3",
     "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 5",
     **BOTH,
+    "against-families": (
+        f"--shape qwen3.5-0.8b,gemma-4-e2b --type Q8_0,Q4_K -p 512 -n 64 -r 5 {BESIDE}"
+    ),
     "against-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE}",
     # needs a build of the other engine for AVX2
     "against-avx2": f"{SHAPE} {FOUR} --isa avx2 -p 256 -n 0 -r 3 {BESIDE}",
@@ -275,14 +278,20 @@ def products(rows: list[dict]) -> str:
 
 
 def against(rows: list[dict]) -> str:
-    """A line for each test and type: sluice, the other engine, the ratio."""
+    """A line for each test and type, and model if there are several: sluice, the other engine, the
+    ratio.
+    """
     ours = [r for r in rows if r["ratio"] is not None]
-    theirs = lambda r: find(rows, backend=r["against"], model_type=r["model_type"], test=r["test"])
+    several = len(unique(rows, "model")) > 1
+    theirs = lambda r: find(
+        rows, **{key: r[key] for key in ("model", "model_type", "test")}, backend=r["against"]
+    )
     return table(
         ["tokens a second", "sluice", unique(ours, "against")[0], "times"],
         [
             [
-                f"{r['test']} {r['model_type']}",
+                f"{r['test']} {r['model_type']}"
+                + (f", {r['model'].removesuffix(' random')}" if several else ""),
                 cell(r),
                 cell(theirs(r)),
                 f"{r['ratio']:.2f} ± {r['ratio_spread']:.2f}",

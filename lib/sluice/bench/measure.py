@@ -15,7 +15,7 @@ import os
 import statistics
 import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..kernels import ffi, lib
@@ -93,12 +93,12 @@ class Engine:
     def spans(self) -> list[tuple[Any, int]]:
         """[(const uint8_t *, n_bytes)] of the tensors that a generated token reads, in file order.
 
-        Neighbours are one span. All tensors but token_embd, if that is not the head too.
+        Neighbours are one span. All tensors but those of unread().
         """
         out: list[tuple[Any, int]] = []
-        unread = "token_embd.weight" if "output.weight" in self.file.tensors else None
+        skipped = unread(self.h, self.file.tensors)
         for t in self.file.tensors.values():
-            if t.name == unread:
+            if t.name in skipped:
                 continue
             p = self.file.pointer(t)
             gap = p - (out[-1][0] + out[-1][1]) if out else -1
@@ -114,56 +114,102 @@ def tokens(n_vocab: int, n: int) -> list[int]:
     return [n_vocab - 1 - i * 7919 % max(1, n_vocab - 259) for i in range(n)]
 
 
-# products of the last block that every token needs: keys and values, and what changes a state
+# products that every token needs in the last block that keeps something of it: keys and values, and
+# what changes a state
 OF_ALL_TOKENS = "attn_k", "attn_v", "attn_qkv", "ssm_alpha", "ssm_beta", "shortconv_in_proj"
+# of a block that uses those of an earlier one
+UNUSED = "attn_k", "attn_v", "attn_k_norm"
+
+
+def tables(h: Any) -> list[str]:
+    """Attributes of Weights of which a token reads its row: embeddings beside token_embd."""
+    return [name for name, sizes in h.architecture.globals.items() if sizes[-1] == "n_vocab"]
+
+
+def unread(h: Any, names: Mapping[str, Any]) -> set[str]:
+    """Of the tensors `names` of a file, those that a generated token does not read, or only rows of
+    them.
+    """
+    out = {f"{name}.weight" for name in tables(h)}
+    if "output.weight" in names:
+        out.add("token_embd.weight")
+    for i in range(h.n_layer):
+        if h.shares(i):
+            out.update(f"blk.{i}.{name}.weight" for name in UNUSED)
+    for i in range(h.n_layer, h.n_layer + h.n_unused):
+        out.update(name for name in names if name.startswith(f"blk.{i}."))
+    return out
 
 
 class Costs:
     """Operations and bytes of a test. A multiplication and an addition are one operation each.
 
-    Operations are those of products with weights and of attention, as far as the result needs them:
-    the head and, in the last block, all but keys and values are for the last token of a prompt
-    only. Bytes are counted for a generation: all weights but the unused rows of token_embd, keys
-    and values.
+    Operations are those of products with weights, of attention and of delta nets, as far as the
+    result needs them: the head and the blocks after the last one that keeps keys, values or a state
+    are for the last token of a prompt only; so is that block, but for what it keeps. Bytes are
+    counted for a generation: all weights but embeddings that are read by rows; keys, values and
+    states.
     """
 
     def __init__(self, m: Model, kv: str) -> None:
-        w, self.h = m.weights, m.hparams
-        matrices = [x for layer in w.layers for x in vars(layer).values() if hasattr(x, "n_out")]
-        self._per_token = 2 * sum(x.n_in * x.n_out for x in matrices)
-        last = vars(w.layers[-1])
-        self._once = 2 * sum(
-            x.n_in * x.n_out
-            for name, x in last.items()
-            if hasattr(x, "n_out") and name not in OF_ALL_TOKENS
+        w, h = m.weights, m.hparams
+        self.h = h
+        shared = [getattr(w, name) for name in h.architecture.globals if name not in tables(h)]
+        blocks = [
+            [
+                (name, x)
+                for name, x in vars(layer).items()
+                if hasattr(x, "n_out") and not (h.shares(i) and name in UNUSED)
+            ]
+            for i, layer in enumerate(w.layers)
+        ]
+        matrices = [x for x in shared if hasattr(x, "n_out")]
+        matrices += [x for block in blocks for _, x in block]
+        self._per_token = sum(map(_operations, matrices)) + sum(
+            _delta_operations(h.block(i)) for i in range(h.n_layer)
         )
-        self._head = 2 * w.output.n_in * w.output.n_out
+        self._once = sum(
+            _operations(x)
+            for i in range(h.last_stored, h.n_layer)
+            for name, x in blocks[i]
+            if i > h.last_stored or name not in OF_ALL_TOKENS
+        )
+        self._head = _operations(w.output)
         self._weight_bytes = sum(
             lib.type_row_bytes(x.type, x.n_in) * x.n_out for x in [*matrices, w.output]
         )
-        self._kv_bytes = 2 * self.h.n_head_kv * lib.type_row_bytes(KV_TYPES[kv], self.h.head_dim)
-        largest = max(matrices, key=lambda x: x.n_in * x.n_out)
+        self._kv_type = KV_TYPES[kv]
+        largest = max((x for _, x in sum(blocks, [])), key=_operations)
         # the type whose limit applies
         self.type, self.in_terms = largest.type, largest.in_terms
 
     def _seen(self, pos, n, n_last):
-        """Number of positions that the queries at pos ... pos + n - 1 attend to, in all layers.
+        """Yield (block, positions that the queries at pos ... pos + n - 1 attend to in it).
 
-        In the last layer only the last n_last queries count.
+        From the last block that keeps something on, only the last n_last queries count.
         """
-        h, total = self.h, 0
+        h = self.h
         for i in range(h.n_layer):
             if h.kv_layers[i] < 0:
                 continue
-            window, begin = h.window_of(i), pos + n - n_last if i == h.n_layer - 1 else pos
-            total += sum(min(p + 1, window) if window else p + 1 for p in range(begin, pos + n))
-        return total
+            window, begin = h.window_of(i), pos + n - n_last if i >= h.last_stored else pos
+            yield (
+                h.block(i),
+                sum(min(p + 1, window) if window else p + 1 for p in range(begin, pos + n)),
+            )
+
+    def _kv_bytes(self, block):
+        """Bytes of the keys and values of a position."""
+        return 2 * block.n_head_kv * lib.type_row_bytes(self._kv_type, block.head_dim)
 
     def operations(self, test: Test) -> int:
         """Operations of all tokens of a test."""
         n, n_last = test.n_prompt or test.n_gen, 1 if test.n_prompt else test.n_gen
         products = n * (self._per_token - self._once) + n_last * (self._once + self._head)
-        return products + 4 * self.h.n_head * self.h.head_dim * self._seen(test.n_depth, n, n_last)
+        return products + sum(
+            4 * block.n_head * block.head_dim * n_seen
+            for block, n_seen in self._seen(test.n_depth, n, n_last)
+        )
 
     def read_bytes(self, test: Test) -> int | None:
         """Bytes that a generation reads; None for a prompt, where they depend on the chunks."""
@@ -171,8 +217,23 @@ class Costs:
             None
             if test.n_prompt
             else test.n_gen * (self._weight_bytes + 4 * self.h.n_state * self.h.state_floats)
-            + self._kv_bytes * self._seen(test.n_depth, test.n_gen, test.n_gen)
+            + sum(
+                self._kv_bytes(block) * n_seen
+                for block, n_seen in self._seen(test.n_depth, test.n_gen, test.n_gen)
+            )
         )
+
+
+def _operations(x):
+    """Operations of the product of a matrix and a token."""
+    return 2 * x.n_in * x.n_out
+
+
+def _delta_operations(block):
+    """Operations of a token in a delta net, if the block is one: for each element of its matrices a
+    decay, two products and a change.
+    """
+    return 7 * getattr(block, "n_value", 0) * getattr(block, "d_delta", 0)
 
 
 def run(

@@ -1,11 +1,21 @@
-"""Shapes of published models, and the metadata of a file of random weights with such a shape."""
+"""Shapes of published models, and the metadata of a file of random weights with such a shape.
+
+A shape is metadata. Its tensors are those that the engine, which reads these metadata, would need:
+hparams.Hparams and the architecture's record say which, so that no rule of a family is here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
-from ..model import architectures
+from ..gguf import KIND_NAMES, File
+from ..gguf import write as gguf_write
+from ..gguf.metadata import ARRAY, ARRAY_HEAD, Array
+from ..model import architecture
+from ..model.hparams import Hparams
 
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # token types
 N_PLAIN = 3 + 256  # <unk> <s> </s> and the bytes come before the pieces
@@ -13,7 +23,11 @@ N_PLAIN = 3 + 256  # <unk> <s> </s> and the bytes come before the pieces
 
 @dataclass(frozen=True)
 class Shape:
-    """Dimensions of a model, named as in hparams.Hparams. name: its published name."""
+    """Dimensions of a model, named as in hparams.Hparams. name: its published name.
+
+    keys: keys below the architecture's name that other families lack, or that differ from what the
+    dimensions say, of the shape -> (kind, value); a shape with fewer layers is asked, too.
+    """
 
     name: str
     arch: str
@@ -31,16 +45,66 @@ class Shape:
     window: int = 0
     # llama 3: factor, low and high frequency factor, original context size
     rope_scaling: tuple = ()
+    # pairs of a head that turn, where a divisor of the frequencies stops the others; 0: all
+    n_turning: int = 0
+    keys: Callable[[Shape], dict[str, tuple[str, Any]]] = lambda shape: {}
 
-    @property
-    def n_rot(self) -> int:
-        return self.head_dim
+
+def gemma4_keys(shape: Shape) -> dict[str, tuple[str, Any]]:
+    """E2B: every fifth block is global; from block 15 on blocks share keys and values, and their
+    feed-forward part is twice as wide.
+    """
+    n, first = shape.n_layer, 15
+    return {
+        "feed_forward_length": ("[i32]", [shape.n_ff * (1 + (i >= first)) for i in range(n)]),
+        "embedding_length_per_layer_input": ("u32", 256),
+        "attention.shared_kv_layers": ("u32", max(0, n - first)),
+        "attention.sliding_window_pattern": ("[bool]", [i % 5 != 4 for i in range(n)]),
+        "attention.key_length_swa": ("u32", 256),
+        "attention.value_length_swa": ("u32", 256),
+        "rope.dimension_count_swa": ("u32", 256),
+        "rope.freq_base_swa": ("f32", 1e4),
+        "final_logit_softcapping": ("f32", 30.0),
+    }
+
+
+def lfm2_keys(shape: Shape) -> dict[str, tuple[str, Any]]:
+    """Six of sixteen blocks have attention."""
+    heads = [shape.n_head_kv * (i in (2, 5, 8, 10, 12, 14)) for i in range(shape.n_layer)]
+    return {"attention.head_count_kv": ("[i32]", heads), "shortconv.l_cache": ("u32", 3)}
+
+
+def qwen35_keys(shape: Shape) -> dict[str, tuple[str, Any]]:
+    """0.8B: as many heads of keys as of values."""
+    return {
+        "full_attention_interval": ("u32", 4),
+        "rope.dimension_count": ("u32", 64),
+        "rope.dimension_sections": ("[i32]", [11, 11, 10, 0]),
+        "ssm.conv_kernel": ("u32", 4),
+        "ssm.state_size": ("u32", 128),
+        "ssm.group_count": ("u32", 16),
+        "ssm.time_step_rank": ("u32", 16),
+        "ssm.inner_size": ("u32", 2048),
+    }
+
+
+def granite_keys(shape: Shape) -> dict[str, tuple[str, Any]]:
+    """Multipliers of Granite 3.1 2B."""
+    return {
+        "logit_scale": ("f32", 8.0),
+        "residual_scale": ("f32", 0.22),
+        "embedding_scale": ("f32", 12.0),
+        "attention.scale": ("f32", 0.015625),
+    }
 
 
 # From the configuration files that the models are published with (huggingface.co:
 # HuggingFaceTB/SmolLM2-135M-Instruct and -360M-Instruct, google/gemma-3-270m and -1b-it,
 # Qwen/Qwen2.5-0.5B-Instruct, TinyLlama/TinyLlama-1.1B-Chat-v1.0, meta-llama/Llama-3.2-1B,
-# mistralai/Mistral-7B-Instruct-v0.2). tiny is for tests.
+# mistralai/Mistral-7B-Instruct-v0.2, LiquidAI/LFM2-350M, Qwen/Qwen3.5-0.8B, google/gemma-4-E2B-it,
+# ibm-granite/granite-3.1-2b-instruct, HuggingFaceTB/SmolLM3-3B), as texts: without vision and
+# drafts of the next tokens. Published files of E2B have keys and values in all blocks, though the
+# last 20 do not use theirs. tiny is for tests.
 SHAPES = {
     "smollm2-135m": Shape(
         "SmolLM2 135M", "llama", 49152, 8192, 576, 30, 1536, 9, 3, 64, 1e5, tied=True
@@ -100,6 +164,85 @@ SHAPES = {
         rope_scaling=(32.0, 1.0, 4.0, 8192),
     ),
     "mistral-7b": Shape("Mistral 7B", "llama", 32000, 32768, 4096, 32, 14336, 32, 8, 128, 1e6),
+    "lfm2-350m": Shape(
+        "LFM2 350M",
+        "lfm2",
+        65536,
+        128000,
+        1024,
+        16,
+        4608,
+        16,
+        8,
+        64,
+        1e6,
+        tied=True,
+        keys=lfm2_keys,
+    ),
+    "qwen3.5-0.8b": Shape(
+        "Qwen3.5 0.8B",
+        "qwen35",
+        248320,
+        262144,
+        1024,
+        24,
+        3584,
+        8,
+        2,
+        256,
+        1e7,
+        eps=1e-6,
+        tied=True,
+        keys=qwen35_keys,
+    ),
+    "gemma-4-e2b": Shape(
+        "Gemma 4 E2B",
+        "gemma4",
+        262144,
+        131072,
+        1536,
+        35,
+        6144,
+        8,
+        1,
+        512,
+        1e6,
+        eps=1e-6,
+        tied=True,
+        window=512,
+        n_turning=64,
+        keys=gemma4_keys,
+    ),
+    "granite-3.1-2b": Shape(
+        "Granite 3.1 2B",
+        "granite",
+        49155,
+        131072,
+        2048,
+        40,
+        8192,
+        32,
+        8,
+        64,
+        5e6,
+        tied=True,
+        keys=granite_keys,
+    ),
+    "smollm3-3b": Shape(
+        "SmolLM3 3B",
+        "smollm3",
+        128256,
+        65536,
+        2048,
+        36,
+        11008,
+        16,
+        4,
+        128,
+        5e6,
+        eps=1e-6,
+        tied=True,
+    ),
     "tiny": Shape("tiny", "llama", 512, 2048, 256, 2, 768, 4, 2, 64, 1e4, tied=True),
 }
 # the default: a small model and a large one
@@ -120,42 +263,73 @@ def cut(shape: Shape, n_layer: int) -> Shape:
     return replace(shape, n_layer=n_layer, name=f"{shape.name}, {n_layer} layers,")
 
 
+class Unwritten(File):
+    """The metadata of a shape, as the engine would read them from its file."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.path = f"--shape {shape.name.rstrip(',')}"
+        entries = {"general.architecture": ("string", shape.arch), **numbers(shape)}
+        self.metadata = {key: _read(kind, value) for key, (kind, value) in entries.items()}
+        self.kinds = {key: _number(kind) for key, (kind, _) in entries.items()}
+        dims = shape.n_embd, shape.n_vocab
+        self.tensors = {"token_embd.weight": SimpleNamespace(dims=dims, shape=dims)}
+        if shape.rope_scaling:
+            self.tensors["rope_freqs.weight"] = SimpleNamespace()
+
+
+def _number(kind):
+    return ARRAY if kind.startswith("[") else KIND_NAMES.index(kind)
+
+
+def _read(kind, value):
+    if not kind.startswith("["):
+        return value
+    data = gguf_write.value(kind, value)[ARRAY_HEAD.size :]
+    return Array(KIND_NAMES.index(kind[1:-1]), len(value), data)
+
+
 def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Dict: tensor name -> shape in GGUF order, in file order."""
+    """Dict: tensor name -> shape in GGUF order, in file order. Error 69 if the engine would refuse
+    the shape: its first layers may lack what a model needs.
+    """
+    h = Hparams(Unwritten(shape))
+    record = h.architecture
     out: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (shape.n_embd, shape.n_vocab),
-        "output_norm.weight": (shape.n_embd,),
+        f"{record.output_norm}.weight": (shape.n_embd,),
     }
     if not shape.tied:
         out["output.weight"] = (shape.n_embd, shape.n_vocab)
-    if shape.rope_scaling:
-        out["rope_freqs.weight"] = (shape.n_rot // 2,)
-    record = architectures.find(shape.arch)
-    assert record, shape.arch
-    block = record.shapes(shape)
+    out.update((f"{name}.weight", (h.n_rot // 2,)) for name in h.rope.tensors)
+    out.update(architecture.shapes(record.globals, h))
     for i in range(shape.n_layer):
+        block = record.shapes(h.block(i))
         out.update((f"blk.{i}.{name}", dims) for name, dims in block.items())
     return out
 
 
 def rope_factors(shape: Shape) -> list[float]:
-    """Divisors of Llama 3's RoPE frequencies, n_rot / 2 of them.
+    """Divisors of the RoPE frequencies, one for each pair.
 
-    1 for frequencies with many rotations within the original context, `factor` for those with less
-    than about one, and linear in the number of rotations between.
+    Of Llama 3: 1 for frequencies with many rotations within the original context, `factor` for
+    those with less than about one, and linear in the number of rotations between. Where pairs do
+    not turn, 1e30 for these.
     """
+    n_pair = shape.head_dim // 2
+    if shape.n_turning:
+        return [1.0] * shape.n_turning + [1e30] * (n_pair - shape.n_turning)
     factor, low, high, n_ctx = shape.rope_scaling
     out = []
-    for i in range(shape.n_rot // 2):
-        turns = n_ctx / (2 * 3.141592653589793 * shape.rope_base ** (2 * i / shape.n_rot))
+    for i in range(n_pair):
+        turns = n_ctx / (2 * 3.141592653589793 * shape.rope_base ** (i / n_pair))
         share = min(1.0, max(0.0, (turns - low) / (high - low)))
         out.append(1 / ((1 - share) / factor + share))
     return out
 
 
-def metadata(shape: Shape, file_type: int) -> dict[str, tuple[str, Any]]:
-    """Dict: key -> (kind, value), with a vocabulary of the right size that encodes any bytes."""
-    numbers = {
+def numbers(shape: Shape) -> dict[str, tuple[str, Any]]:
+    """Dict: key -> (kind, value) of the metadata below the architecture's name."""
+    own = {
         "vocab_size": ("u32", shape.n_vocab),
         "context_length": ("u32", shape.n_ctx),
         "embedding_length": ("u32", shape.n_embd),
@@ -166,11 +340,17 @@ def metadata(shape: Shape, file_type: int) -> dict[str, tuple[str, Any]]:
         "attention.key_length": ("u32", shape.head_dim),
         "attention.value_length": ("u32", shape.head_dim),
         "attention.layer_norm_rms_epsilon": ("f32", shape.eps),
-        "rope.dimension_count": ("u32", shape.n_rot),
+        "rope.dimension_count": ("u32", shape.head_dim),
         "rope.freq_base": ("f32", shape.rope_base),
     }
     if shape.window:
-        numbers["attention.sliding_window"] = ("u32", shape.window)
+        own["attention.sliding_window"] = ("u32", shape.window)
+    own.update(shape.keys(shape))
+    return {f"{shape.arch}.{key}": v for key, v in own.items()}
+
+
+def metadata(shape: Shape, file_type: int) -> dict[str, tuple[str, Any]]:
+    """Dict: key -> (kind, value), with a vocabulary of the right size that encodes any bytes."""
     texts, scores, types = vocabulary(shape.n_vocab)
     return {
         "general.architecture": ("string", shape.arch),
@@ -178,7 +358,7 @@ def metadata(shape: Shape, file_type: int) -> dict[str, tuple[str, Any]]:
         "general.name": ("string", f"{shape.name} random"),
         "general.file_type": ("u32", file_type),
         "general.quantization_version": ("u32", 2),
-        **{f"{shape.arch}.{key}": v for key, v in numbers.items()},
+        **numbers(shape),
         "tokenizer.ggml.model": ("string", "llama"),
         "tokenizer.ggml.pre": ("string", "default"),
         "tokenizer.ggml.tokens": ("[string]", texts),

@@ -73,6 +73,8 @@ def type_of(
 
     head: another type for the head, or None.
     """
+    if not mixes.is_quantised(tensor, dims):
+        return "F32"
     if head and tensor == ("token_embd.weight" if shape.tied else "output.weight"):
         return mixes.fitting(head, dims[0])
     return mixes.type_of(kind, tensor, dims, shape.n_layer, shape.tied)
@@ -201,11 +203,16 @@ def tensors(shape: shapes.Shape, kind: str, head: str | None = None) -> list[tup
         if name == "rope_freqs.weight":
             data = struct.pack(f"<{dims[0]}f", *shapes.rope_factors(shape))
         elif len(dims) == 1:
-            data = struct.pack("<f", 0.0 if name.endswith(".bias") else 1.0) * dims[0]
+            data = struct.pack("<f", _constant(name)) * dims[0]
         else:
             data = lambda type=type, dims=dims, i=i: _weights(made, type).pieces(*dims, start=i)
         out.append((name, numbers()[type], dims, data))
     return out
+
+
+def _constant(name):
+    """Every element of a vector: a gain is 1, and a state decays."""
+    return 0.0 if name.endswith(".bias") else -1.0 if name.endswith(".ssm_a") else 1.0
 
 
 def _weights(made, type):

@@ -373,6 +373,10 @@ class Hparams:
         """Return the sizes of block `layer`: a Block, or this object if all are alike."""
         return self.blocks[layer] if self.blocks else self
 
+    def shares(self, layer: int) -> bool:
+        """Return whether block `layer` uses keys and values that an earlier block stores."""
+        return 0 <= self.kv_layers[layer] in self.kv_layers[:layer]
+
     def window_of(self, layer: int) -> int:
         """Return the positions in the window of block `layer`; 0: all."""
         if self.windows:
