@@ -241,7 +241,7 @@ def test_shapes_have_the_published_number_of_weights():
 
 
 def test_shapes_have_the_published_number_of_tensors():
-    """As llama.cpp prints them for published files."""
+    """Gemma 4 E2B as llama.cpp prints it for the published file, the others by their blocks."""
     n = {name: len(shapes.tensors(shapes.SHAPES[name])) for name in FEW}
     assert n == {"lfm2-350m": 148, "qwen3.5-0.8b": 320, "gemma-4-e2b": 601}
 
