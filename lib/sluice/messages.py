@@ -17,6 +17,15 @@ def say(message: object) -> None:
         pass
 
 
+def hint(message: object) -> None:
+    """Say what a person may want to know; scripts are spared: only if stderr is a terminal."""
+    try:
+        if os.isatty(2):
+            say(message)
+    except OSError:
+        pass
+
+
 def program() -> str:
     """Return the name under which this command was called."""
     return os.path.basename(sys.argv[0])

@@ -155,10 +155,7 @@ def test_loop_answers(files, tmp_path):
 
 
 def test_script_answers_with_a_score(files, tmp_path):
-    shutil.copy2(files / "p.snap", tmp_path)
-    done = shell(
-        "mkfifo loop\n" + block("lib/README.md", "script"), tmp_path, M=str(files / "m.gguf")
-    )
+    done = shell(block("lib/README.md", "script"), tmp_path, M=str(files / "m.gguf"))
     assert (done.returncode, done.stderr) == (0, b"")
     assert re.fullmatch(
         r"the answer is (cold|warm)\n#ids 1 .*\n(\d+\t-?\d\.\d+\n)+#end stop\n",
@@ -167,10 +164,7 @@ def test_script_answers_with_a_score(files, tmp_path):
 
 
 def test_script_prints_what_the_page_shows(smollm2, tmp_path):
-    prompt = commands(block("README.md", "loop"))[0][0]
-    done = shell(
-        f"{prompt}\nmkfifo loop\n" + block("lib/README.md", "script"), tmp_path, M=str(smollm2)
-    )
+    done = shell(block("lib/README.md", "script"), tmp_path, M=str(smollm2))
     assert (done.stderr, done.stdout.decode()) == (b"", block("lib/README.md", "script output"))
 
 

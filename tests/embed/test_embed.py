@@ -191,6 +191,13 @@ def test_numbers_in_json_tell_all_bits(values):
     assert struct.pack(f"={len(values)}f", *found) == data
 
 
+def test_a_file_that_ends_with_npy_is_an_array(folder, tmp_path):
+    embed(folder, "--each", "line", "-o", tmp_path / "v.npy", input=b"one\ntwo\n")
+    assert np.load(tmp_path / "v.npy").shape[0] == 2
+    embed(folder, "--format", "jsonl", "-o", tmp_path / "v.npy", input=b"one\n")
+    assert objects((tmp_path / "v.npy").read_bytes())[0]["name"] == "-"
+
+
 def test_npy_header_is_read_by_numpy(tmp_path):
     for n, d in ((0, 1), (1, 1024), (12345678, 3)):
         head = vectors.npy_header(n, d)

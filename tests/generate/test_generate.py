@@ -690,3 +690,25 @@ def test_bad_messages_are_refused_by_place(tmp_path, name, text, error):
     with pytest.raises(Error, match=re.escape(error)) as e:
         messages.read(str(tmp_path / name))
     assert e.value.code == 65 and str(e.value).startswith(str(tmp_path / name))
+
+
+def test_the_name_of_a_file_as_prompt_is_pointed_out(tiny, tmp_path):
+    """And is the prompt nevertheless."""
+    common = ["generate", "-m", tiny / "llama.gguf", "-n", 3, "-S", 1, "notes.txt"]
+    plain = run(*common, cwd=tmp_path)
+    (tmp_path / "notes.txt").write_text("once")
+    done = run(*common, cwd=tmp_path)
+    assert plain.stderr == b"" and done.stdout == plain.stdout and done.returncode == 0
+    assert done.stderr == b'generate: "notes.txt" is the prompt, not the file; -f reads a file\n'
+
+
+def test_a_folder_of_hugging_face_is_named():
+    folder = ROOT / "tests" / "golden" / "folders" / "llama"
+    for path, said in {
+        folder: b"is a folder of Hugging Face; gguf-convert",
+        folder / "model.safetensors": b"not GGUF; gguf-convert makes one of the folder",
+    }.items():
+        done = run("generate", "-m", path, "x")
+        assert done.returncode == 65 and said in done.stderr
+    done = run("gguf-convert", folder / "config.json", "-o", "none.gguf")
+    assert done.returncode == 64 and b"give the folder that it is in" in done.stderr

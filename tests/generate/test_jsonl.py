@@ -53,7 +53,9 @@ LINES = st.lists(
             "prompt": st.sampled_from(
                 ["Once upon", "Once upon a time there was a crab" * 3, "x", "🦀"]
             )
-            | st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), min_size=1, max_size=9),
+            | st.text(
+                st.characters(min_codepoint=32, max_codepoint=0x2FF), min_size=1, max_size=9
+            ).filter(lambda text: text != "-"),  # which is standard input
             "seed": st.integers(0, 9),
             "max_tokens": st.sampled_from([1, 2, 9, 30]),
         },
@@ -118,6 +120,16 @@ def test_lines_use_the_prompt_cache(tiny, tmp_path):
     for n in range(2):
         found, said = generate(tiny / "chat.gguf", lines, "--cache", tmp_path / "c", "-v")
         assert found == plain and (b"reused=0" not in said or not n)
+
+
+def test_requests_come_from_a_file_and_keys_of_other_servers_are_named(tiny, tmp_path):
+    (tmp_path / "r").write_text(
+        '{"prompt": "x", "max_tokens": 2, "seed": 1}\n{"prompt": "x", "n": 2}\n'
+    )
+    done = run("generate", "-m", tiny / "llama.gguf", "--jsonl", "-f", tmp_path / "r")
+    one, other = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 65 and one["tokens"] == 2
+    assert other["error"] == '"n": is no key of a request; use max_tokens'
 
 
 def test_messages_go_on(tiny):

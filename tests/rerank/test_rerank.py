@@ -2,10 +2,11 @@
 
 import json
 import os
+import subprocess
 
 import embed_models
 import pytest
-from conftest import ROOT, run, sets_here
+from conftest import BIN, ROOT, run, sets_here
 from golden_forms import QUERY
 from tiny_model import WITH_STATES
 
@@ -98,6 +99,33 @@ def test_order_is_stable_and_bits_do_not_depend_on_the_machine(folder, arch):
     assert rerank(folder, "-j", 1, input=INPUT, **model)[0] == want
     (alone,) = rerank(folder, input=b"It rains.\n", **model)[0].splitlines()
     assert alone == f"{p['It rains.']}\tIt rains."
+
+
+def test_hints_are_for_a_terminal(folder, tmp_path):
+    """A model that was not trained to rank, by its keys and name; a single file that is one text."""
+    more = {"general.name": ("string", "Qwen3 Reranker 0.6B")}
+    embed_models.write(tmp_path / "named.gguf", more, chatml=True, arch="qwen3", n_ctx=512)
+    (tmp_path / "notes").write_bytes(b"one\ntwo\n")
+
+    def said(model, *argv):
+        main, side = os.openpty()
+        argv = [BIN / "rerank", "-m", model, "-q", QUERY, *argv, tmp_path / "notes"]
+        assert subprocess.run(argv, stdout=subprocess.PIPE, stderr=side).returncode == 0
+        os.close(side)
+        os.set_blocking(main, False)
+        try:
+            return os.read(main, 1 << 16).decode()
+        except OSError:
+            return ""
+        finally:
+            os.close(main)
+
+    plain = folder / "qwen3.gguf"
+    assert f"{plain}: no reranker by its keys and name" in said(plain, "--each", "line")
+    for model in (tmp_path / "named.gguf", folder / "own.gguf"):
+        assert said(model, "--each", "line") == ""
+        assert "notes: is one text; --each line ranks the lines" in said(model)
+    assert rerank(folder, tmp_path / "notes")[1] == ""
 
 
 def test_texts_that_are_equal_stay_in_their_order(folder):

@@ -7,7 +7,7 @@ def main(model): ...
 cli.run(main)
 """
 
-from ..messages import program, report, say
+from ..messages import hint, program, report, say
 from .command import IGNORED, code_of, command, only_one, refuse, refuse_terminal, run
 
 # isort: split
@@ -89,6 +89,7 @@ __all__ = [
     "refuse_terminal",
     "report",
     "run",
+    "hint",
     "say",
     "shift_option",
     "speculation_options",

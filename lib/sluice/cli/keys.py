@@ -28,6 +28,13 @@ class Keys:
             for option in self._by_key.values()
         }
 
+    def _of_letter(self, key):
+        """What to use instead of the letter of an option, or None."""
+        for name, option in self._by_key.items():
+            if f"-{key}" in option.opts:
+                return f"use {option.name if option.name in self._by_key else name}"
+        return None
+
     def convert(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return {parameter: value} of an object. null is the command line's value.
 
@@ -37,7 +44,8 @@ class Keys:
         for key, value in fields.items():
             option = self._by_key.get(key)
             if option is None:
-                raise ValueError(f"{printable(key)[:80]}: is no key of a request")
+                other = self._of_letter(key) or "keys are long options, such as max_tokens"
+                raise ValueError(f"{printable(key)[:80]}: is no key of a request; {other}")
             if value is None:
                 continue
             name = str(option.name)

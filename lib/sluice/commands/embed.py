@@ -76,8 +76,7 @@ FORMATS = ("jsonl", "npy", "f32")
     "form",
     type=click.Choice(FORMATS),
     metavar="FORM",
-    default="jsonl",
-    show_default=True,
+    show_default="npy if -o ends with .npy, else jsonl",
     group="Output",
     help="jsonl (an object a line), npy (NumPy), or f32 (bare numbers, little-endian).",
 )
@@ -192,7 +191,8 @@ def main(
         strings and reading.is_asked,
         "-e: not with FILE, --each, --jsonl, --csv, --recursive or --mail",
     )
-    cli.refuse(cosine and (output or form != "jsonl"), "--cosine: not with -o or --format")
+    cli.refuse(cosine and (output or form), "--cosine: not with -o or --format")
+    form = form or ("npy" if output and output.endswith(".npy") else "jsonl")
     if output:
         files.check_target(output, model, vocab_file, *reading.texts.paths)
     elif form != "jsonl":

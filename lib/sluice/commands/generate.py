@@ -12,6 +12,7 @@ from ..tokenizer import vocabulary
 from ..generate import generation, prompt_cache
 from ..chat import conversation, messages as message_files, renderings, template, terminal
 from ..chat.message import Message
+from ..faults import printable
 from ..model.model import KV_TYPES, Model
 from ..generate.sampler import from_options
 from ..generate.speculation import Speculation
@@ -231,7 +232,9 @@ def main(
         raise click.UsageError(
             "-s and --special: not with --chat, --system, --messages, --template or --tools"
         )
-    if jsonl and (prompt or path or snapshot or out or echo or goes_on or shift):
+    if jsonl and (
+        prompt not in ((), ("-",)) or path or snapshot or out or echo or goes_on or shift
+    ):
         raise click.UsageError(
             "--jsonl: not with PROMPT, --messages, -s, -o, --echo, --continue or --shift"
         )
@@ -262,6 +265,8 @@ def main(
             *(ready, grammar, capacity, kv or "f16", kept, n_parallel, is_chat, special, system),
             *(template_path, variables, verbose, its_tools, choice, note),
         )
+    if len(prompt) == 1 and " " not in prompt[0] and os.path.isfile(prompt[0]):
+        cli.say(f"{printable(prompt[0])} is the prompt, not the file; -f reads a file")
     data = text_of(prompt, is_chat) if prompt or not (snapshot or path) else b""
     m = Model(model, threads, arithmetic, vocab_file, huge_pages)
     words = vocabulary.Vocab(m.file)

@@ -63,7 +63,8 @@ def main(
       The model is asked of each text whether it meets the query, yes or no, in the form of
       Qwen3-Reranker; the probability is that of yes among the two. A file with a template of its
       own (tokenizer.chat_template.rerank) or rows of its own for yes and no (cls.output.weight) is
-      asked by these. Any chat model can be asked; one that was trained for it answers well. Query
+      asked by these. Any chat model can be asked, but one that was not trained for it orders
+      poorly; at a terminal rerank says so, as far as keys and name of the model tell. Query
       and texts never become control tokens. Of a text at most 8192 tokens are read, less if the
       model's context is shorter.
 
@@ -109,6 +110,11 @@ def main(
     n = reading.put(reranker, reading.source(), ranking)
     ranking.print(top)
     many_texts.say_cut(reranker.n_cut)
+    texts = reading.texts
+    if n.all == 1 and not (n.bad or texts.each or texts.jsonl or texts.column) and texts.paths:
+        cli.hint(f"{texts.paths[0]}: is one text; --each line ranks the lines of a file")
+    if not prompt.is_trained(m.file):
+        cli.hint(f"{m.file.path}: no reranker by its keys and name; its order may be poor")
     if verbose:
         ms = 1e3 * (time.monotonic() - began)
         cli.report(texts=n.all, tokens=reranker.n_tokens, ms=ms)

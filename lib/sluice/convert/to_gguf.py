@@ -38,6 +38,8 @@ def checkpoint(
             path,
             "is a pickle of torch, which can run programs; it is never read. Use safetensors",
         )
+    if path.endswith(".json"):
+        raise Error(USAGE, f"{path}: is a part of a model; give the folder that it is in")
     if path.endswith(".safetensors"):
         raise Error(
             USAGE,

@@ -25,6 +25,13 @@ MAX_READ_BYTES = 1 << 20
 LENGTH = struct.Struct("<Q")  # of a string
 
 
+def not_regular(path: str) -> str:
+    """What is wrong with a path that is no regular file."""
+    if os.path.isfile(os.path.join(path, "config.json")):
+        return f"is a folder of Hugging Face; gguf-convert {path} -o FILE.gguf makes a GGUF of it"
+    return "not a regular file"
+
+
 def read_start(path: str, n: int) -> bytes:
     """Return the first `n` bytes of the file at `path`, or all if it has fewer.
 
@@ -34,7 +41,7 @@ def read_start(path: str, n: int) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise data_error(path, "not a regular file")
+            raise data_error(path, not_regular(path))
         with open(fd, "rb", closefd=False) as f:
             return f.read(n)
     except OSError as e:

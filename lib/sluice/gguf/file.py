@@ -120,6 +120,8 @@ class File:
             raise self.data_error(
                 "is a pointer of Git LFS, not a model; git lfs pull fetches the file"
             )
+        if magic != b"GGUF" and self.path.endswith(".safetensors"):
+            raise self.data_error("not GGUF; gguf-convert makes one of the folder that it is in")
         if magic != b"GGUF":
             raise self.data_error(f"magic: is {printable(magic)}, not GGUF")
         if self.version not in (2, 3):

@@ -8,6 +8,7 @@ import stat
 from ..faults import IO_ERROR, Error, data_error
 from ..kernels import ffi, lib
 from ..system import huge_pages, mapping
+from .cursor import not_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Part:
         self.fd = os.open(path, flags)
         self.stat = os.fstat(self.fd)
         if not stat.S_ISREG(self.stat.st_mode):
-            raise data_error(path, "not a regular file")
+            raise data_error(path, not_regular(path))
         self.size = self.stat.st_size
         if self.size < minimum:
             raise self.data_error(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..tokenizer.vocabulary import Vocab
 
 KEY = "tokenizer.chat_template.rerank"
+NAME = "general.name"
+RANK = 4  # a pooling_type
 MAX_TEMPLATE = 64 << 10  # characters
 MAX_TOKENS = 8192  # of a document
 MAX_CHARACTERS = 1 << 14  # of a query
@@ -57,6 +59,17 @@ def check(name: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{name}: is not UTF-8") from None
+
+
+def is_trained(file: "File") -> bool:
+    """Whether the model of a gguf.File was trained to rank, as far as its keys and name tell."""
+    arch = file.metadata.get("general.architecture")
+    return bool(
+        file.get(KEY, "string", None)
+        or "cls.output.weight" in file.tensors
+        or file.metadata.get(f"{arch}.pooling_type") == RANK
+        or "rerank" in str(file.metadata.get(NAME, "")).lower()
+    )
 
 
 def question_of(
