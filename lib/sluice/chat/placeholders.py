@@ -8,17 +8,22 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .call_form import Form
+    from .message import Message
+    from .tools import Call
 
 THINKING = re.compile("(<think>|</think>|<\\|channel>|<channel\\|>)")
 
 
-def joined(parts, with_space):
+def joined(parts: "list[tuple[str, str, Any]]", with_space: bool) -> str:
     """Return the text of a message for the template, with or without the white space in it."""
     return "".join(text for kind, text, _ in parts if kind != "space" or with_space)
 
 
-def answered(message, before):
+def answered(message: "Message", before: "list[Message]") -> "Call | None":
     """Return the call whose result `message` is: the one with its ID, or else of its place; None
     if there is none.
     """
@@ -33,7 +38,7 @@ def answered(message, before):
     return None
 
 
-def unquoted(part, slots, messages):
+def unquoted(part: str, slots: "dict[str, Any]", messages: "list[Message]") -> str:
     """Return the placeholder that stands as in a JSON string if it is a tool's result, and as it is
     if not; else "".
     """
@@ -46,7 +51,7 @@ def unquoted(part, slots, messages):
     return plain if slot and is_result == (plain != part) else ""
 
 
-def without(cut, segments):
+def without(cut: str, segments: "Iterable[tuple[str, str, Any]]") -> "list[tuple[str, str, Any]]":
     """Return `segments` split at the word `cut`."""
     out = []
     for kind, text, i in segments:
@@ -57,7 +62,9 @@ def without(cut, segments):
     return out
 
 
-def split(message, i, nonce, letter, form=None):
+def split(
+    message: "Message", i: int, nonce: str, letter: str, form: "Form | None" = None
+) -> "list[tuple[str, str, Any]]":
     """Split message `i`: [(kind, text, slot)]. form: a call_form.Form, or None.
 
     kind: "space", "mark" (a thinking marker), or "slot" for a placeholder.
@@ -66,7 +73,8 @@ def split(message, i, nonce, letter, form=None):
     if message.role == "tool" and form and form.quoted:
         text = json.dumps(message.content, ensure_ascii=False)[1:-1]
         return [("slot", f"{nonce}{i}x0{letter}", ((i, 0), "", text, ""))] if text else []
-    out, j = [], 0
+    out: list[tuple[str, str, Any]] = []
+    j = 0
     for part in (
         THINKING.split(message.content) if message.role == "assistant" else [message.content]
     ):
