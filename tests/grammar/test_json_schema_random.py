@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from schema_grammar import accepts, grammar_of
 
 from sluice import faults
+from sluice.grammar.schema.formats import NUMBERS
 
 NAMES = ["a", "b", "ab", "é"]
 PATTERNS = ["^a*$", "b", "^[ab]{1,2}$", "^(a|bb)+$", "a$", "^..$"]
@@ -159,3 +160,57 @@ def every_order(value, limit=200):
             out += [dict(zip(names, each)) for each in itertools.product(*parts)]
         return out[:limit]
     return [value]
+
+
+BOUNDS = {name: bounds for name, bounds in NUMBERS.items() if bounds}
+EDGES = sorted({b + d for pair in BOUNDS.values() for b in pair for d in (-1, 0, 1)})
+FORMATS = jsonschema.FormatChecker(formats=())
+for _name in BOUNDS:
+
+    @FORMATS.checks(_name)
+    def _is_within(value, bounds=BOUNDS[_name]):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return True
+        return value == int(value) and bounds[0] <= value <= bounds[1]
+
+
+def sized():
+    """Schemas with a format of numbers, and all that may meet it."""
+    limit = st.one_of(st.sampled_from(EDGES), st.integers(-12, 300), st.sampled_from([-3.5, 0.5]))
+    value = st.one_of(limit, st.sampled_from([None, True, "12"]))
+    words = ["integer", "number", ["integer", "null"], ["number", "string"]]
+    leaf = st.fixed_dictionaries(
+        {},
+        optional={
+            "type": st.sampled_from(words),
+            "format": st.sampled_from(list(NUMBERS)),
+            **dict.fromkeys(
+                ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"],
+                limit,
+            ),
+            "multipleOf": st.sampled_from([1, 2, 3, 7, 10, 100]),
+            "enum": st.lists(value, min_size=1, max_size=4),
+            "const": value,
+        },
+    )
+    plain = st.builds(lambda name: {"format": name}, st.sampled_from(list(NUMBERS)))
+
+    def joined(inner):
+        several = st.lists(inner, min_size=1, max_size=3)
+        return st.one_of(
+            *(st.builds(lambda s, k=k: {k: s}, several) for k in ("anyOf", "oneOf", "allOf")),
+            st.builds(lambda a, b: {**a, "not": b}, inner, inner),
+            st.builds(lambda a, b, c: {"if": a, "then": b, "else": c}, inner, inner, inner),
+        )
+
+    return st.recursive(st.one_of(leaf, plain), joined, max_leaves=4), value
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sized()[0], st.lists(sized()[1], min_size=1, max_size=12))
+def test_formats_of_numbers_agree_with_their_bounds(schema, instances):
+    """In every combination: none is refused, as each has an opposite."""
+    grammar = grammar_of(schema)
+    validator = jsonschema.Draft202012Validator(schema, format_checker=FORMATS)
+    for value in instances:
+        assert accepts(grammar, json.dumps(value)) is validator.is_valid(value), (schema, value)

@@ -1,5 +1,6 @@
 """The opposite of a schema: one alternative for each keyword that may not hold."""
 
+from . import formats
 from .logic import ASSERTIONS, EXCLUDED, NOT_MULTIPLE, NOT_PATTERN, WHOLE, NoNegation
 from .values import TYPES, is_whole, type_of
 
@@ -101,6 +102,21 @@ def _pattern(logic, node, keyword, value):
     return [{"type": "string", NOT_PATTERN: value}]
 
 
+def _format(logic, node, keyword, value):
+    if not isinstance(value, str):
+        raise logic.document.invalid(node, keyword, "not a text")
+    if value not in formats.NUMBERS:
+        raise NoNegation("the opposite of a format of texts is not supported")
+    bounds = formats.NUMBERS[value]
+    if not bounds:
+        return []
+    return [
+        {"type": "number", WHOLE: False},
+        {"type": "number", "exclusiveMaximum": bounds[0]},
+        {"type": "number", "exclusiveMinimum": bounds[1]},
+    ]
+
+
 def _values(logic, node, keyword, value):
     return [{EXCLUDED: list(value) if keyword == "enum" else [value]}]
 
@@ -161,6 +177,7 @@ SIMPLE = {
     "maxProperties": _count,
     "multipleOf": _multiple,
     "pattern": _pattern,
+    "format": _format,
     "enum": _values,
     "const": _values,
     "required": _required,
