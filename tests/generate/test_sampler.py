@@ -199,7 +199,7 @@ def test_bias_of_minus_infinity_is_never_chosen():
                 least=least,
             )
             assert sampler.choose(dense([3.4e38, 0.0, 0.0, -3.4e38, 0.0]))[0] in (1, 2, 4)
-    with pytest.raises(Error, match="position 0 has a bias of -inf") as e:
+    with pytest.raises(Error, match="position 0 is suppressed or has a bias of -inf") as e:
         Sampler(2, bias={0: NEVER, 1: NEVER}).choose(dense([1.0, 2.0]))
     assert e.value.code == 65
     id, log_p = Sampler(3, temperature=0, bias={0: NEVER}).choose(

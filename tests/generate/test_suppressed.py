@@ -62,3 +62,44 @@ def test_a_list_of_anything_else_is_refused(models, name):
         done = run(command, "-m", d / f"{name}.gguf", input=b"once")
         assert (done.returncode, done.stdout) == (65, b"")
         assert f"{name}.gguf".encode() in done.stderr and b"suppress_tokens" in done.stderr
+
+
+def suppressing(path, tokens, **config):
+    """Write the model of `models` that suppresses `tokens`."""
+    config = {"arch": "llama", "n_layer": 2, "n_vocab": N_VOCAB, "n_ctx": 200, **config}
+    embed_models.write(path, {"tokenizer.ggml.suppress_tokens": ("[i32]", tokens)}, **config)
+
+
+@pytest.mark.parametrize("more", [["-n", 20], ["-n", 1, "--complete"]])
+def test_a_text_that_must_come_is_written_in_other_tokens(tmp_path, more):
+    """Where the vocabulary's own tokens of it are suppressed."""
+    suppressing(tmp_path / "m.gguf", [309, 314])  # on, ce
+    done = run(
+        *("generate", "-m", tmp_path / "m.gguf", "-t", 0, "-e", 'root ::= "once"', "-v", *more),
+        input=b"x",
+    )
+    assert (done.returncode, done.stdout) == (0, b"once") and b"tokens=4 " in done.stderr
+
+
+def test_nothing_else_is_allowed_is_said(tmp_path):
+    suppressing(tmp_path / "m.gguf", [100, 390])  # both are a
+    done = run(
+        *("generate", "-m", tmp_path / "m.gguf", "-t", 0, "-e", 'root ::= "a"'),
+        input=b"x",
+    )
+    assert (done.returncode, done.stdout) == (65, b"")
+    assert b"is suppressed or has a bias of -inf" in done.stderr
+
+
+def test_suppressed_end_leaves_the_limits(tmp_path):
+    """-n and the context still end the text, and a grammar that has nothing more to say."""
+    suppressing(tmp_path / "m.gguf", [2] * 1000, n_ctx=60)
+    for options, reason in (
+        (["-n", 5], b"end=length"),
+        ([], b"end=full"),
+        (["-e", 'root ::= "once"'], b"end=stop"),
+    ):
+        done = run(
+            "generate", "-m", tmp_path / "m.gguf", "-t", 0, "-v", *options, input=b"x", timeout=60
+        )
+        assert done.returncode == 0 and reason in done.stderr, done.stderr

@@ -8,6 +8,7 @@ class Words:
 
     def __init__(self, texts, eog=()):
         self.texts, self.n_vocab, self.eog = texts, len(texts), frozenset(eog)
+        self.suppressed = frozenset()
         self._text = ffi.from_buffer("uint8_t[]", b"".join(texts) + b"\0")
         ends = [0]
         for t in texts:

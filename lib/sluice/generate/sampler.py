@@ -139,7 +139,7 @@ class Sampler:
 
         ln p is None unless `logprob`: the natural logarithm of the softmax of the record's
         own logits, before all steps. DataError if a logit is not finite, or if every
-        candidate is forbidden.
+        candidate is forbidden (a bias of -inf, which suppressed tokens have).
         """
         if record.prev >= 0:
             self.remember(record.prev)
@@ -164,7 +164,10 @@ class Sampler:
         )
         del history  # C no longer reads it
         if status == -2:
-            raise data_error(name, f"every candidate at position {record.pos} has a bias of -inf")
+            raise data_error(
+                name,
+                f"every candidate at position {record.pos} is suppressed or has a bias of -inf",
+            )
         if status:
             raise data_error(
                 name, f"logit of token {self._id[0]} at position {record.pos} is not finite"

@@ -4,7 +4,8 @@ them.
 A model reads a text best in the tokens of its vocabulary's own rules, since it learned from these.
 So a determined text is not written in any tokens that the grammar allows, but in those. It begins
 behind tokens that were chosen, and is tokenized together with the last of them; where the rules
-would join both, it is tokenized alone, as the chosen ones stand.
+would join both, it is tokenized alone, as the chosen ones stand. Tokens that the model suppresses
+are left out: others with the same text stand in their place.
 """
 
 from ..faults import data_error
@@ -37,7 +38,7 @@ def forced(matcher: "Matcher", vocab: "Vocab", before: "Sequence[int]") -> tuple
     the text is complete behind them, and cannot continue.
 
     A token is left out, and those behind it, if the grammar allows one that goes on beyond the text
-    that must come.
+    that must come, or if it is suppressed.
     """
     text, is_open, last = matcher.forced()
     tokens: list[int] = []
@@ -45,6 +46,8 @@ def forced(matcher: "Matcher", vocab: "Vocab", before: "Sequence[int]") -> tuple
     for token in of_text(vocab, before, text) if text and not is_open[0] else ():
         data = vocab.bytes_of(token)
         if at == len(text) or is_open[at] or not data or not text.startswith(data, at):
+            break
+        if token in vocab.suppressed:
             break
         tokens.append(token)
         at += len(data)
@@ -59,7 +62,7 @@ def closing(matcher: "Matcher", vocab: "Vocab", before: "Sequence[int]") -> list
             tokens += _exactly(matcher, vocab, [*before, *tokens], part)
         else:
             token, negated = part
-            tokens.append(_other(vocab, token) if negated else token)
+            tokens.append(_other(matcher, vocab, token) if negated else token)
     return tokens
 
 
@@ -74,30 +77,44 @@ def _exactly(matcher, vocab, before, text):
         n_within += 1
     head, rest = text[:n_within], text[n_within:]
     tokens = of_text(vocab, [] if head else before, rest)
-    if b"".join(map(vocab.bytes_of, tokens)) != rest or not all(map(vocab.bytes_of, tokens)):
+    is_spelled = b"".join(map(vocab.bytes_of, tokens)) == rest and all(map(vocab.bytes_of, tokens))
+    if not is_spelled or not vocab.suppressed.isdisjoint(tokens):
         head, tokens = text, []
     return _by_text(matcher, vocab, head) + tokens
 
 
 def _by_text(matcher, vocab, text):
-    """Return tokens whose texts are `text`, the longest first."""
+    """Return tokens whose texts are `text`, the longest first. A suppressed one is among them only
+    if no other begins there.
+    """
     tokens, at = [], 0
     while at < len(text):
-        for n in range(min(MAX_TOKEN_BYTES, len(text) - at), 0, -1):
-            found = [i for i in vocab.tokens_writing(text[at : at + n]) if i not in vocab.eog]
-            if found:
-                tokens.append(found[0])
-                at += n
-                break
-        else:
+        found = _longest(vocab, text, at, vocab.eog | vocab.suppressed)
+        if found is None:
+            found = _longest(vocab, text, at, vocab.eog)
+        if found is None:
             raise data_error(matcher.grammar.name, f"the model has no token for byte {text[at]}")
+        tokens.append(found)
+        at += len(vocab.bytes_of(found))
     return tokens
 
 
-def _other(vocab, token):
-    """Return the first token with a text that is not `token`."""
-    return next(
+def _longest(vocab, text, at, never):
+    """Return the token with the longest text that `text` has at `at`, or None."""
+    for n in range(min(MAX_TOKEN_BYTES, len(text) - at), 0, -1):
+        for token in vocab.tokens_writing(text[at : at + n]):
+            if token not in never:
+                return token
+    return None
+
+
+def _other(matcher, vocab, token):
+    """Return the first token with a text that is not `token`; a suppressed one if all are."""
+    others = [
         i
         for i in range(vocab.n_vocab)
         if i != token and i not in vocab.eog and vocab.bytes_of(i) and not vocab.is_control(i)
-    )
+    ]
+    if not others:
+        raise data_error(matcher.grammar.name, f"the model has no token but {token}")
+    return next((i for i in others if i not in vocab.suppressed), others[0])
