@@ -8,6 +8,7 @@ import pathlib
 import threading
 
 import embed_models
+import numpy as np
 import pytest
 from chat_model import write_chat_model
 from conftest import ROOT
@@ -182,9 +183,9 @@ def test_errors_of_texts_stand_in_their_place(folder):
         assert next(vectors) == model.embed("It rains.")
         with pytest.raises(sluice.DataError, match=r"^texts\[1\]: no text: it is empty$"):
             next(vectors)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"^texts\[2\]: a text is str or bytes, not int$"):
             next(vectors)
-        with pytest.raises(UnicodeEncodeError):
+        with pytest.raises(UnicodeEncodeError, match=r"texts\[3\]: surrogates not allowed$"):
             next(vectors)
         assert next(vectors) == model.embed("\ufffd")
         assert next(vectors) == model.embed("Rain.")
@@ -193,6 +194,26 @@ def test_errors_of_texts_stand_in_their_place(folder):
         assert list(vectors) == []
         with pytest.raises(sluice.DataError, match="^text: no text"):
             model.embed("")
+
+
+def test_the_memory_of_an_array_is_no_text(folder):
+    """Only bytes are: one dimension, one byte each."""
+    with sluice.load(folder / "qwen3.gguf") as model:
+        for array in (
+            np.arange(5),
+            np.zeros(3),
+            np.array(["one", "two"]),
+            np.array(["a", None], object),
+            np.zeros((2, 2), np.uint8),
+            np.array(["2026-11-27"], "M8[D]"),
+        ):
+            with pytest.raises(TypeError, match="^text: a text is str or bytes, not ndarray$"):
+                model.embed(array)
+            with pytest.raises(TypeError):
+                model.tokenize(array)
+        hello = np.frombuffer(b"hello", np.uint8)
+        assert model.embed(hello) == model.embed("hello") == model.embed(bytearray(b"hello"))
+        assert len(list(model.embed_many(np.array(["one", "two"])))) == 2
 
 
 def test_texts_may_come_from_a_thread_that_uses_the_engine(folder):

@@ -24,10 +24,18 @@ MAX_FLOAT = sys.float_info.max
 
 
 def as_bytes(text: Text) -> bytes:
-    """Return a text as bytes, str as UTF-8. Raises TypeError for other types."""
+    """Return a text as bytes, str as UTF-8. Raises TypeError for other types, and for arrays of
+    anything but bytes, whose memory is no text.
+    """
     if isinstance(text, str):
         return text.encode()
-    return bytes(memoryview(text))  # TypeError for an int: bytes(n) would be n zeros
+    try:
+        view = memoryview(text)  # TypeError for an int: bytes(n) would be n zeros
+    except (TypeError, ValueError):  # numpy has arrays without a format
+        view = None
+    if view is None or view.ndim != 1 or view.format not in ("B", "b", "c"):
+        raise TypeError(f"a text is str or bytes, not {type(text).__name__}")
+    return bytes(view)
 
 
 def str_or_none(path: Path | None) -> str | None:

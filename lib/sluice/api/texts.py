@@ -124,8 +124,11 @@ def _items(texts: Iterator[Text], name: str) -> Iterator[Item]:
             return
         try:
             item.data = as_bytes(text)
-        except (TypeError, ValueError) as e:
+        except TypeError as e:
+            item.error = TypeError(f"{item.name}: {e}")
+        except UnicodeEncodeError as e:
             item.error = e
+            e.reason = f"{item.name}: {e.reason}"
         if item.data == b"":
             item.data, item.error = None, data_error("input", "no text: it is empty")
         yield item
