@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pickle
+import signal
 import struct
 import subprocess
 import sys
@@ -530,6 +531,30 @@ def test_api_reports_a_model_changed_meanwhile(tiny, tmp_path):
         with pytest.raises(sluice.Error, match="changed") as raised:
             list(text)
     assert raised.value.code == 74
+
+
+def test_a_child_computes_although_another_thread_did_when_it_was_forked(tiny):
+    with sluice.load(tiny / "llama.gguf", threads=2) as model:
+        tokens, stop = model.tokenize(PROMPT), threading.Event()
+        want = bytes(model.logits(tokens))
+
+        def compute():
+            while not stop.is_set():
+                model.logits(tokens * 10)
+
+        thread = threading.Thread(target=compute)
+        thread.start()
+        try:
+            for _ in range(5):
+                pid = os.fork()
+                if not pid:
+                    signal.alarm(30)  # ends a child that waits
+                    os._exit(bytes(model.logits(tokens)) != want)
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+                assert bytes(model.logits(tokens)) == want
+        finally:
+            stop.set()
+            thread.join()
 
 
 def test_threads_take_turns(tiny, home):

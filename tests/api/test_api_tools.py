@@ -1,6 +1,8 @@
 """Calls of tools from Model.chat_prompt and Model.generate are those of `generate --tools`."""
 
+import copy
 import json
+import pickle
 
 import jsonschema
 import pytest
@@ -153,6 +155,8 @@ def test_prompt_is_a_list_of_tokens(folder):
             with pytest.raises(ValueError, match="made by another model"):
                 other.generate(prompt)
             assert other.generate(list(prompt), max_tokens=1).n_prompt == len(prompt)
+        for made in (copy.copy(prompt), copy.deepcopy(prompt), pickle.loads(pickle.dumps(prompt))):
+            assert type(made) is list and made == prompt
 
 
 def test_text_of_tools_never_becomes_a_control_token(folder):

@@ -47,6 +47,10 @@ class ChatPrompt(list[int]):
         super().__init__(tokens)
         self.n_messages, self._calling = n_messages, calling
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, also one for another process, is a list."""
+        return list, (list(self),)
+
 
 def messages_of(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     """Return the messages of the argument `messages`. Raises DataError, TypeError, ValueError."""

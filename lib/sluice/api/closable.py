@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from types import TracebackType
 
 engine_lock = threading.RLock()  # the kernels allow one caller at a time
+# a child that is forked while another thread computes would wait for that thread, which it lacks
+os.register_at_fork(
+    before=engine_lock.acquire,
+    after_in_parent=engine_lock.release,
+    after_in_child=engine_lock.release,
+)
 
 
 class Closable:

@@ -26,13 +26,12 @@ class Part:
     head             kept bytes before tensor data: all except Unread values and padding
     """
 
-    fd: "Any"
-    _map: "Any"
-    _pointer: "Any"
+    fd: "Any" = None
+    _map: "Any" = None
+    _pointer: "Any" = None
 
     def __init__(self, path: str, minimum: int, kind: str) -> None:
         self.path, self.data_offset, self.head = path, 0, b""
-        self.fd = self._map = self._pointer = None
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO must not block
         self.fd = os.open(path, flags)
         self.stat = os.fstat(self.fd)
