@@ -16,9 +16,9 @@ OSError for a file that cannot be opened or read; MemoryError; ValueError and Ty
 arguments.
 
 All threads may call; one call computes at a time. The kernels' worker threads belong to the
-process, and the model opened last sets their number. A forked child has no worker threads until it
-opens a model: open models after forking, which waits for the call that computes. Truncating a model file in use ends the process with
-status 74; replace models by rename.
+process, and the model opened last sets their number. A fork waits for the call that computes. The
+child has no worker threads until it opens a model: open models after forking. Truncating a model
+file in use ends the process with status 74; replace models by rename.
 """
 
 from .chat import Call, ChatPrompt
