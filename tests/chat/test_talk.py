@@ -133,6 +133,54 @@ def test_an_answer_that_was_cut_goes_on_as_if_it_had_not_been(model, tmp_path, n
     assert one == other
 
 
+# as Qwen3's: an answer goes without its thoughts once there is a later message of the user
+THOUGHTS = """{%- set ns = namespace(last=-1) -%}
+{%- for m in messages -%}
+{%- if m.role == 'user' -%}{%- set ns.last = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
+{%- for m in messages -%}
+{%- set old = m.role == 'assistant' and loop.index0 < ns.last and '</think>' in m.content -%}
+{{ '<|im_start|>' + m.role + '\n' + (m.content.split('</think>')[-1] if old else m.content)
+ + '<|im_end|>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\n' }}{%- endif -%}"""
+THINKING = ["-t", "1.2", "-e", 'root ::= "<think>" [a-f]{4,20} "</think>" [a-m]{9,30}']
+
+
+@pytest.mark.parametrize("n", [[3, 3, 60], [9, 40], [12, 5, 5, 5, 60]])
+def test_an_answer_with_thoughts_goes_on(model, tmp_path, n):
+    """Wherever it was cut, with the state and without it; and so does the talk."""
+    template = tmp_path / "thoughts.jinja"
+    template.write_text(THOUGHTS)
+    answers = {}
+    for name in ("with", "without"):
+        talk, answers[name] = tmp_path / name, b""
+        for i, (length, more) in enumerate([*zip(n, [[], *[["--continue"]] * 9]), (60, [])]):
+            done = run(
+                *("chat", "-m", model, "-S", 5, "--template", template, *THINKING, "-n", length),
+                *("--talk", talk, *more),
+                input=b"" if more else b"Line %d\n" % i,
+            )
+            assert done.returncode in (0, 1), done.stderr
+            answers[name] += done.stdout
+            if name == "without":
+                (tmp_path / "without.kv").unlink()
+    assert answers["with"] == answers["without"]
+    assert said(tmp_path / "with") == said(tmp_path / "without") and len(said(talk)) == 4
+
+
+def test_an_answer_that_the_template_trims_goes_on(model, tmp_path):
+    template, talk = tmp_path / "trims.jinja", tmp_path / "talk"
+    template.write_text(CHATML.replace("+ m.content +", "+ (m.content | trim) +"))
+    assert "| trim" in template.read_text()
+    talk.write_text(
+        '{"role": "user", "content": "Hi"}\n{"role": "assistant", "content": "  Yes "}\n'
+    )
+    for more, line in ((["--continue"], b""), ([], b"And?\n")):
+        chat(model, "-n", 4, "--template", template, "--talk", talk, *more, *ENDLESS, input=line)
+    assert said(talk)[1]["content"].startswith("  Yes ")
+
+
 def test_generate_prints_what_follows_the_last_message(model, tmp_path):
     messages = tmp_path / "m.jsonl"
     messages.write_text(

@@ -19,7 +19,7 @@ from ..model.forward import Forward
 from ..model.model import CHUNK
 from . import messages as files
 from .message import Message
-from .talk import lasting_tokens
+from .talk import are_tokens_of, lasting_tokens
 from .window import Window
 
 TYPE_CHECKING = False
@@ -216,12 +216,14 @@ class Conversation:
 
     def _said(self, before, tokens, data, stopped):
         """Return the answer as a Message: what was said before it went on, or None, and the text
-        `data`. Its tokens go without the end marker, which the template adds.
+        `data`. Its tokens go without the end marker, which the template adds. It has none if they
+        are not those of its whole text: the template printed a part of what was said before.
         """
         while tokens and self.vocab.is_control(tokens[-1]):
             tokens = tokens[:-1]
         text = (before.content if before else "") + data.decode("utf-8", "replace")
-        return Message(self.speaker, text, None if stopped else tokens)
+        is_part = before and not are_tokens_of(tokens, text, self.vocab)
+        return Message(self.speaker, text, None if stopped or is_part else tokens)
 
     def _shifted(self, before, said, n_left):
         """Fill the cache anew without the oldest messages, if `shift` and the messages allow it.

@@ -49,9 +49,7 @@ def read(path: str, model: "Model", vocab: "Vocab") -> list[Message]:
                 raise ValueError(f"{printable(str(token))[:40]} is not a token ID of the model")
             if vocab.is_control(token):
                 raise ValueError(f"{token} is a control token")
-        text = Answer(vocab)
-        data = b"".join(map(text.add, ids)) + text.remainder()
-        if data.decode("utf-8", "replace") != message.content:
+        if not are_tokens_of(ids, message.content, vocab):
             raise ValueError("their text is not the content")
         return ids
 
@@ -71,11 +69,20 @@ def write(path: str, messages: list[Message], model: "Model", vocab: "Vocab") ->
 
 
 def lasting_tokens(message: Message, vocab: "Vocab") -> list[int] | None:
-    """Return the tokens that a message keeps in a talk, or None: an answer in which the model wrote
-    a control token has none, as `read` trusts none.
+    """Return the tokens that a message keeps in a talk, or None: those that `read` would refuse are
+    not kept. An answer in which the model wrote a control token has none.
     """
     ids = message.tokens
-    return None if ids is None or any(map(vocab.is_control, ids)) else ids
+    if ids is None or any(map(vocab.is_control, ids)):
+        return None
+    return ids if are_tokens_of(ids, message.content, vocab) else None
+
+
+def are_tokens_of(tokens: list[int], content: str, vocab: "Vocab") -> bool:
+    """Whether an answer of `tokens` has the text `content`."""
+    text = Answer(vocab)
+    data = b"".join(map(text.add, tokens)) + text.remainder()
+    return data.decode("utf-8", "replace") == content
 
 
 def open_state(
