@@ -147,7 +147,7 @@ THOUGHTS = """{%- set ns = namespace(last=-1) -%}
 THINKING = ["-t", "1.2", "-e", 'root ::= "<think>" [a-f]{4,20} "</think>" [a-m]{9,30}']
 
 
-@pytest.mark.parametrize("n", [[3, 3, 60], [9, 40], [12, 5, 5, 5, 60]])
+@pytest.mark.parametrize("n", [[3, 3, 60], [9, 40], [12, 5, 5, 5, 60], [5, 60]])
 def test_an_answer_with_thoughts_goes_on(model, tmp_path, n):
     """Wherever it was cut, with the state and without it; and so does the talk."""
     template = tmp_path / "thoughts.jinja"
@@ -167,6 +167,27 @@ def test_an_answer_with_thoughts_goes_on(model, tmp_path, n):
                 (tmp_path / "without.kv").unlink()
     assert answers["with"] == answers["without"]
     assert said(tmp_path / "with") == said(tmp_path / "without") and len(said(talk)) == 4
+
+
+def test_an_answer_that_ends_with_a_thinking_marker_goes_on(model, tmp_path):
+    """Behind the marker."""
+    template = tmp_path / "thoughts.jinja"
+    template.write_text(THOUGHTS)
+    with sluice.load(model) as m:
+        for content in ("<think>", "<think>a</think>", "a<think>"):
+            begin = [{"role": "user", "content": "Hi"}]
+            (tmp_path / "m").write_text(
+                "\n".join(map(json.dumps, [*begin, {"role": "assistant", "content": content}]))
+            )
+            done = run(
+                *("generate", "-m", model, "-n", 3, "-S", 5, "--template", template, "-v"),
+                *("--messages", tmp_path / "m", "--continue", "-o", tmp_path / "s"),
+            )
+            assert done.returncode == 0, done.stderr
+            prompt = int(re.search(rb"prompt=(\d+)", done.stderr)[1])
+            n_more = prompt - len(m.chat_prompt(begin, template=template))
+            state = Model(model).open_snapshot(str(tmp_path / "s"))
+            assert m.detokenize(state.tokens[prompt - n_more : prompt].tolist()).strip() == content
 
 
 def test_an_answer_that_the_template_trims_goes_on(model, tmp_path):

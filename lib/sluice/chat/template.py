@@ -167,12 +167,19 @@ class Template:
         does not print the message.
         """
         last = len(messages) - 1
-        segments = self.segments(messages, False)
+        # behind a thinking marker at the end there is no text that shows where the message ends
+        *marks, end = THINKING.split(messages[last].content)
+        more = "x" if marks and not end.strip() else ""
+        shown = Message(messages[last].role, messages[last].content + more, messages[last].tokens)
+        segments = self.segments([*messages[:last], shown] if more else messages, False)
         places = [n for n, (_, _, i) in enumerate(segments) if i == last]
         if not places:
             raise data_error(self.name, "does not print the last message, which is to go on")
         segments = segments[: places[-1] + 1]
         content, text = messages[last].content, segments[-1][1]
+        if more:
+            segments[-1] = ("message", text[: -len(more)], last)
+            return self._prompt(segments, messages)
         if content.strip() == text.strip():  # else the template took a part of it, such as thoughts
             text = text.rstrip() + content[len(content.rstrip()) :]
             segments[-1] = ("message", text, last)
