@@ -168,7 +168,7 @@ class Template:
         """
         last = len(messages) - 1
         # behind a thinking marker at the end there is no text that shows where the message ends
-        *marks, end = THINKING.split(messages[last].content)
+        *marks, end = placeholders.THINKING.split(messages[last].content)
         more = "x" if marks and not end.strip() else ""
         shown = Message(messages[last].role, messages[last].content + more, messages[last].tokens)
         segments = self.segments([*messages[:last], shown] if more else messages, False)
