@@ -575,3 +575,18 @@ def test_threads_take_turns(tiny, home):
         for thread in threads:
             thread.join(60)
         assert [found.get(n) for n in range(len(jobs))] == alone
+
+
+def test_one_text_is_not_several_and_an_empty_one_is_named(tiny):
+    with sluice.Question("spam") as question:
+        with pytest.raises(TypeError, match="texts: is one text, not several"):
+            question.classify_many("abc")
+        verdicts = question.classify_many(["a", "", "b"])
+        assert next(verdicts).label
+        with pytest.raises(sluice.DataError, match=r"texts\[1\]: no text: it is empty"):
+            next(verdicts)
+        assert next(verdicts).label and not list(verdicts)
+    with sluice.load(tiny / "chat.gguf") as m:
+        for messages in ("hello", [1], {"role": "user", "content": "x"}, ["x"]):
+            with pytest.raises(TypeError, match="messages: is not a list of objects with role"):
+                m.chat_prompt(messages)

@@ -222,7 +222,7 @@ def test_wrong_tools_are_refused(folder, tools, choice, kind, problem):
         ({"role": "assistant", "tool_calls": [1]}, sluice.DataError, "call 1 is not an object"),
         ({"role": "assistant", "tool_calls": {1, 2}}, TypeError, "tool_calls: .* set"),
         ({"role": "assistant", "tool_calls": deep(100_000)}, ValueError, "tool_calls"),
-        ("x", ValueError, None),
+        ("x", TypeError, "messages: is not a list"),
         (5, TypeError, None),
     ],
 )

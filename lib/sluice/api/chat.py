@@ -54,7 +54,10 @@ class ChatPrompt(list[int]):
 
 def messages_of(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     """Return the messages of the argument `messages`. Raises DataError, TypeError, ValueError."""
-    found = [dict(message) for message in messages]
+    given = None if isinstance(messages, str | bytes | Mapping) else list(messages)
+    if given is None or not all(isinstance(message, Mapping) for message in given):
+        raise TypeError("messages: is not a list of objects with role and content")
+    found = [dict(message) for message in given]
     for message in found:
         if "tool_calls" in message:
             message["tool_calls"] = as_json("messages: tool_calls", message["tool_calls"])

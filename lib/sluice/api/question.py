@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..classify.setup import Setup
+from ..faults import data_error
 from .arguments import Arithmetic, Path, Text, as_bytes, check_engine, named, str_or_none
 from .closable import Closable, engine_lock
 
@@ -109,10 +111,18 @@ class Question(Closable):
     def classify_many(self, texts: Iterable[Text]) -> Iterator[Verdict]:
         """Classify each of `texts`, fetched one by one.
 
-        After a DataError for one text, `next` continues with the next text.
+        After a DataError for one text, `next` continues with the next text; the error of an empty
+        one names it, as texts[3].
         """
         self._check_open()
-        return map(self.classify, texts)
+        if isinstance(texts, str | bytes):
+            raise TypeError("texts: is one text, not several")
+        return map(self._numbered, itertools.count(), texts)
+
+    def _numbered(self, i: int, text: Text) -> Verdict:
+        if isinstance(text, str | bytes) and not text:
+            raise data_error(f"texts[{i}]", "no text: it is empty")
+        return self.classify(text)
 
 
 def _warn(message: str) -> None:
