@@ -174,6 +174,18 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
     assert first == "Go on" and role == "assistant" and len(answer) >= 10
 
 
+def test_a_terminal_is_told_that_a_talk_goes_on(model, tmp_path):
+    path, expected = tmp_path / "bees.jsonl", [None, "2 messages", "4 messages"]
+    for told in expected:
+        t = Terminal(model, "--talk", path, *YES)
+        before = t.expect("> ").replace("\x1b[?2004h", "")  # bracketed paste
+        assert before == (f"chat: {path}: goes on after {told}\n" if told else "")
+        t.type("Hello\r")
+        t.expect(" in use")
+        assert t.end() == 0
+    assert run("chat", "-m", model, "--talk", path, *YES, input=b"x\n").stderr == b""
+
+
 def test_dumb_terminal_gets_no_escapes(model):
     t = Terminal(model, "-n", 5, *YES, term="dumb")
     t.expect("> ")
@@ -504,6 +516,17 @@ def test_bad_templates_end_in_one_line(tmp_path, template, code, error):
         and done.stderr.count(b"\n") == 1
         and not done.stdout
     )
+
+
+def test_a_model_without_template_is_told_the_bundled_ones(tmp_path):
+    path = write_chat_model(tmp_path / "plain.gguf", ["<|im_start|>", "<|im_end|>"], None)
+    done = run("chat", "-m", path, *YES, input=b"Hello\n")
+    names = re.search(rb"give one by --template: (.*), or a file\n", done.stderr)
+    assert done.returncode == 69 and names
+    bundled = {p.stem for p in (ROOT / "lib" / "sluice" / "configs").glob("*.jinja")}
+    assert set(names[1].decode().split(", ")) == bundled
+    for name in bundled:
+        assert run("chat", "-m", path, "--template", name, "-n", 1, input=b"x\n").returncode == 0
 
 
 def test_interrupt_ends_a_piped_chat(model):

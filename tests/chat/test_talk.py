@@ -259,11 +259,37 @@ def test_an_answer_shifts_as_if_each_window_were_a_run(model, tmp_path):
     assert whole[1]["content"] == "One"  # the file keeps all
 
 
-def test_an_answer_stops_where_nothing_is_left_to_drop(model, tmp_path):
-    done = chat(model, "-c", 60, "--shift", *ENDLESS, input=b"Hello\n")
-    assert b"(full); context: 60 of 60" in done.stderr
-    stopped = chat(model, "-c", 60, *ENDLESS, input=b"Hello\n")
-    assert stopped.stdout == done.stdout
+@pytest.mark.parametrize("n_turns", [1, 3])
+def test_an_answer_that_fills_the_context_says_so(model, tmp_path, n_turns):
+    """Without --shift, and with it where nothing is left to drop. No other answer does."""
+    options = ["-m", model, "-S", 5, "-c", 90, *ENDLESS]
+    turns = b"Hello\n" * n_turns
+    shifted = run("chat", *options, "--shift", input=b"Hello\n")
+    stopped = run("chat", *options, input=turns)
+    full = b"chat: the context of 90 tokens is full; the answer ends"
+    assert shifted.stderr == full + b", and no older message is left to drop\n"
+    assert shifted.returncode == stopped.returncode == 0
+    assert stopped.stderr.count(full + b"\n") == n_turns
+    assert stopped.stdout.startswith(shifted.stdout)
+    assert b"(full); context: 90 of 90" in run("chat", *options, "-v", input=turns).stderr
+    for ends in (["-n", 5], ["-e", 'root ::= "yes"']):
+        assert run("chat", *options, *ends, input=b"Hello\n").stderr == b""
+    cut = run("chat", *options, "-e", "root ::= [a-z]{500}", input=b"Hello\n")
+    assert (cut.returncode, cut.stderr) == (1, full + b"\n")
+
+
+@pytest.mark.parametrize("shift", [[], ["--shift"]])
+def test_a_text_that_fills_the_context_says_so(model, tmp_path, shift):
+    run_it = lambda *words: run("generate", "-m", model, "-S", 5, "-c", 90, *ENDLESS, *words)
+    line = "generate: the context of 90 tokens is full; the {} ends"
+    done = run_it("--chat", *shift, "Hello")
+    assert done.returncode == 0
+    what = "answer" if shift else "text"
+    more = ", and no older message is left to drop" if shift else ""
+    assert done.stderr.decode() == line.format(what) + more + "\n"
+    assert run_it("Once").stderr.decode() == line.format("text") + "\n"
+    for words in (["--chat", *shift, "Hello"], ["Once"]):
+        assert run_it("-n", 5, *words).stderr == b""
 
 
 HOSTILE = [

@@ -67,8 +67,9 @@ class Conversation:
     figures: dict, statistics of the last answer (see terminal.summary).
     n_cut: number of answers that `max_tokens` or the context cut before their grammar was complete.
     was_call_cut: whether the last answer ended within the call of a tool.
+    fullness: a line, if the last answer ended because the context is full, or None.
 
-    cache: a Snapshot, or a Scratch with logits. speaker: the model's role.
+    cache: a Scratch with logits, or a Snapshot. speaker: the model's role.
     max_tokens: limit of an answer, or None.
     report: called with a message if messages are dropped.
     interrupted: called between tokens and batches of the prompt; True stops.
@@ -109,6 +110,7 @@ class Conversation:
         self._is_whole = False  # whether the logits in the cache are those after its tokens
         self.author = "user" if speaker == "assistant" else "assistant"
         self.figures, self.n_cut, self.was_call_cut = {}, 0, False
+        self.fullness: str | None = None
 
     @property
     def awaited(self) -> "Call | None":
@@ -129,7 +131,7 @@ class Conversation:
         first token, `answer` removes the message that was to be answered. Raises DataError if the
         messages do not fit into the context, and the errors of the template and of Generation.
         """
-        self.figures, self.was_call_cut = {}, False
+        self.figures, self.was_call_cut, self.fullness = {}, False, None
         before = self.messages[-1] if goes_on else None
         prompt, began = (
             self._window.prompt(self.messages, self.max_tokens, goes_on),
@@ -186,6 +188,10 @@ class Conversation:
                     parts.append(answer.add(token))
                     yield parts[-1]
                 reason = generation.reason
+            if generation.is_full:
+                self.fullness = generation.fullness("answer")
+                if self._shift and not self._interrupted():
+                    self.fullness += ", and no older message is left to drop"
             parts.append(answer.remainder())
             yield parts[-1]
         finally:
@@ -256,10 +262,8 @@ class Conversation:
         if not base or n <= _n_common(cache, prompt.tokens):
             return
         base.n_tok = n
-        if base.capacity < cache.capacity:
-            cache.copy_rows_from(base)
-        else:
-            base.capacity, self.cache = cache.capacity, base
+        # not in the map of the file: the holes of a file on tmpfs take space when they are touched
+        cache.copy_rows_from(base)
 
     def _fill(self, prompt):
         """Process `prompt` so that the cache has exactly its tokens, and the logits after them.
@@ -309,19 +313,17 @@ class Conversation:
             "ms": 1e3 * f["s"],
         }
 
-    def save_state(self, path: str) -> None:
-        """Seal the state of the conversation as a snapshot at `path`, if there is one.
-
-        The cache is a Snapshot, in the directory of `path` unless it was opened. Error 73, 74, 75.
+    def settled(self) -> "Scratch | Snapshot | None":
+        """Return the cache, cut to the tokens that are worth keeping, with the logits after them;
+        None if there are none.
         """
-        cache: Any = self.cache
+        cache = self.cache
         n = self._n_lasting()
         # where the answer was interrupted, the logits are older than the tokens
         if n and (n < cache.n_tok or not self._is_whole):
             tokens = cache.tokens[:n].tolist()
             self.model.prefill(cache, tokens[cache.cut(n - 1) :])
-        if cache.n_tok:
-            cache.seal(path)
+        return cache if cache.n_tok else None
 
     def _n_lasting(self):
         """Number of tokens in the cache that are worth keeping. States cannot be cut back, and a

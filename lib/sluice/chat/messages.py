@@ -190,12 +190,20 @@ def _content(content, path, place):
     return "\n".join(part["text"] for part in content)
 
 
-def write(
+def write(path: str, messages: "Iterable[Message]") -> None:
+    """Write `messages` as JSON lines to `path`, as `replace`."""
+    import os
+
+    os.close(replace(path, messages))
+
+
+def replace(
     path: str,
     messages: "Iterable[Message]",
     more: "Callable[[Message], dict[str, Any]]" = lambda message: {},
-) -> None:
-    """Write `messages` as JSON lines to `path`, atomically, with mode 0600.
+) -> int:
+    """Write `messages` as JSON lines to `path`, atomically, with mode 0600. Return the descriptor
+    of the new file, which has a lock (flock) since before it got its name.
 
     more: further keys of a message. Raises Error 73, 74 or 75.
     """
@@ -212,6 +220,12 @@ def write(
         with open(fd, "wb", closefd=False) as f:
             f.write(lines.encode())
         os.fsync(fd)
-    except OSError as e:
-        raise files.write_error(path, e) from None
-    files.publish(fd, name, path)
+        files.publish(fd, name, path)
+    except BaseException as e:
+        os.close(fd)
+        if name:
+            files.unlink(name)
+        if isinstance(e, OSError):
+            raise files.write_error(path, e) from None
+        raise
+    return fd

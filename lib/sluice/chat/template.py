@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .calling import Calling
     from .renderings import Renderings
 
+CONFIGS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs")
 KEY = "tokenizer.chat_template"
 MAX_BYTES = 1 << 20
 SPECIMEN = "\"<&'"
@@ -492,13 +493,14 @@ def of(
     if path is None:
         source = file.get(KEY, "string", None)
         if not source:
+            names = ", ".join(sorted(n[:-6] for n in os.listdir(CONFIGS) if n.endswith(".jinja")))
             raise Error(
-                UNSUPPORTED, f"{file.path}: has no chat template ({KEY}); give one by --template"
+                UNSUPPORTED,
+                f"{file.path}: has no chat template ({KEY}); give one by --template: {names}, or a"
+                " file",
             )
         return Template(source, f"{file.path}: {KEY}", vocab, variables)
-    bundled = os.path.join(
-        os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "configs", f"{path}.jinja"
-    )
+    bundled = os.path.join(CONFIGS, f"{path}.jinja")
     if os.sep not in path and not os.path.exists(path) and os.path.exists(bundled):
         path = bundled
     try:

@@ -20,7 +20,6 @@ from ..generate.speculation import Speculation
 from ..kvcache import capacity as capacities
 from ..limits import MAX_CAPACITY
 from ..kvcache.scratch import Scratch
-from ..kvcache.snapshot import Snapshot
 from ..cli import sampling
 import click
 
@@ -128,7 +127,8 @@ def main(
     DESCRIPTION
       Each line of stdin is a message; the model's chat template formats it. At a terminal a paste
       of several lines is one message, and the arrow keys edit a line and recall earlier ones.
-      Ctrl-C stops an answer; the part already printed stays in the conversation. Ctrl-D ends.
+      Ctrl-C stops an answer; the part already printed stays in the conversation. Ctrl-D ends. From
+      a pipe an interrupt also ends the chat; --talk and -o keep what was said so far.
 
       From a pipe or a file, stdout gets the answers only, each with a newline. No input is a
       command, and text in a message never becomes a control token. Output cannot control the
@@ -144,7 +144,8 @@ def main(
       the next.
 
       If less than a quarter of the context is left for an answer, the oldest messages are dropped,
-      up to the next one of the same role; the system message stays. A line on stderr reports that.
+      up to the next one of the same role; the system message stays. A line on stderr reports that,
+      and also if an answer ends because the context is full.
       A message that does not fit is an error: a line at a terminal, status 65 from a pipe. If the
       last message of --messages is the user's, the model answers it first. With --cache DIR, the
       first prompt is processed from where it parts from what DIR has.
@@ -160,8 +161,10 @@ def main(
       answer that -n or the context cuts within a call has its text alone.
 
       With --talk FILE the conversation goes on with each run, as if it had been one: the model's
-      state is in FILE.kv, and processing begins where the last run ended. --continue goes on with
-      an answer that was cut.
+      state is in FILE.kv, and processing begins where the last run ended. If the state cannot be
+      written, a line on stderr says so, and the talk is kept without it. While a chat has FILE
+      open, another one ends with 75; generate --messages can read it. --continue goes on with an
+      answer that was cut.
 
     EXIT STATUS
       0   end of stdin
@@ -173,7 +176,7 @@ def main(
           not know tools
       73  cannot create FILE
       74  I/O error
-      75  out of memory; retry
+      75  out of memory or disk space, or another chat has FILE of --talk open; retry
 
     EXAMPLES
       printf 'Hello\\nAnd now?\\n' |
@@ -193,6 +196,12 @@ def main(
         raise click.UsageError("--talk and --messages exclude each other")
     for target in filter(None, (out, talk_path)):
         paths.check_target(target, model, vocab_file, template_path)
+    lock = None
+    if talk_path:
+        paths.check_target(talk_path + talk_files.SUFFIX)
+        if goes_on:
+            talk_files.check_exists(talk_path)
+        lock = click.get_current_context().with_resource(talk_files.Lock(talk_path))
     grammar, messages = rules.grammar(), conversation.opening(system, path)
     excluded = {"--continue": goes_on, "--switch": switch}
     its_tools, choice = cli.tools_of(tools_path, choice, rules, excluded)
@@ -213,16 +222,17 @@ def main(
         its_sampler = from_options(steps, m.hparams.n_vocab, sampler.seed, bias, bias_word, words)
         own_draft = draft.Draft(small, its_sampler)
     n_rows = capacities.limit(m.hparams.n_ctx, capacity)
-    cache: Scratch | Snapshot
     if talk_path:
-        paths.check_target(talk_path + talk_files.SUFFIX)
-        messages = with_talk(talk_files.read(talk_path, m, words), messages, talk_path)
+        said = talk_files.read(talk_path, m, words)
+        messages = with_talk(said, messages, talk_path)
         cache = talk_files.open_state(talk_path, m, kv, n_rows, cli.say)
     else:
         cache = Scratch(m.geometry(kv), n_rows, logits=True)
     if goes_on:
         conversation.check_goes_on(messages, "user" if switch else "assistant", talk_path or path)
     at_terminal, interrupt = os.isatty(0), terminal.Interrupt()
+    if at_terminal and talk_path and said:
+        cli.say(f"{talk_path}: goes on after {len(said)} message{'s' * (len(said) > 1)}")
     talk = conversation.Conversation(
         m,
         words,
@@ -243,14 +253,30 @@ def main(
     )
 
     def answer(goes_on=False):
+        """Show an answer, and keep it. From a pipe, an interrupt ends the answer, then the chat."""
+        nonlocal is_cut_off
         interrupt.clear()
-        end, held = b"\n", []
-        for data in talk.answer(sampler, grammar, [os.fsencode(stop) for stop in stops], goes_on):
-            if its_calling and not at_terminal:  # a call may follow, whose line has the text, too
-                held.append(data)
-                continue
-            terminal.show(data)
-            end = b"" if data.endswith(b"\n") and at_terminal else b"\n" if data else end
+        with contextlib.nullcontext() if at_terminal or cli.IGNORED else interrupt:
+            try:
+                show_answer(goes_on)
+            except (KeyboardInterrupt, BrokenPipeError):
+                is_cut_off = True
+                raise
+            if talk_path:
+                talk_files.write(talk_path, messages, m, words, lock)
+        if interrupt() and not at_terminal:
+            raise KeyboardInterrupt
+
+    def show_answer(goes_on):
+        end, held, its_stops = b"\n", [], [os.fsencode(stop) for stop in stops]
+        # closed if it cannot be shown: it is among the messages then
+        with contextlib.closing(talk.answer(sampler, grammar, its_stops, goes_on)) as parts:
+            for data in parts:
+                if its_calling and not at_terminal:  # a call may follow; its line has the text, too
+                    held.append(data)
+                    continue
+                terminal.show(data)
+                end = b"" if data.endswith(b"\n") and at_terminal else b"\n" if data else end
         if its_calling and talk.figures and messages[-1].calls:
             terminal.show(end * bool(messages[-1].content and at_terminal))
             terminal.show(jsonl.dump(message_files.as_dict(messages[-1])))
@@ -258,12 +284,12 @@ def main(
             if talk.was_call_cut:
                 cli.say("the answer was cut within the call of a tool, which is left out")
             terminal.show(b"".join(held) + end)
+        if talk.fullness:
+            cli.say(talk.fullness)
         if (at_terminal or verbose) and talk.figures:
             cli.say(terminal.summary(talk.figures))
-        if talk_path:
-            talk_files.write(talk_path, messages, m, words)
 
-    with interrupt if at_terminal else contextlib.nullcontext():
+    def converse():
         begins = switch and not (talk_path and messages)
         last = messages[-1].role if messages and not talk.awaited else None
         if goes_on or begins or last in (talk.author, "tool"):
@@ -285,11 +311,23 @@ def main(
                     raise
                 del messages[n_messages:]
                 cli.say(e)
+
+    is_cut_off, broken = False, None
+    try:
+        with interrupt if at_terminal else contextlib.nullcontext():
+            converse()
+    except (KeyboardInterrupt, BrokenPipeError) as e:
+        # Ctrl-C may have ended the reader of the answers, too
+        broken = KeyboardInterrupt() if interrupt() else e
     m.file.check_unchanged()
+    if broken and talk_path and messages:
+        talk_files.write(talk_path, messages, m, words, lock)
     if out and messages:
         message_files.write(out, messages)
-    if talk_path:
-        talk.save_state(talk_path + talk_files.SUFFIX)
+    if talk_path and not is_cut_off and (state := talk.settled()):
+        talk_files.keep_state(talk_path, m, state, cli.say)
+    if broken:
+        raise broken
     if verbose:
         cli.report(messages=len(messages), cut=talk.n_cut, **sampler.figures())
     if talk.n_cut and not at_terminal:

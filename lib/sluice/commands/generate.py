@@ -156,7 +156,7 @@ def main(
 
       stop    end-of-generation token, complete grammar, or a --stop text
       length  -n tokens
-      full    the context is full
+      full    the context is full; without -v a line on stderr says so
       cut     length or full, before the grammar was complete: exit status 1
 
       With a grammar, text that it leaves no choice about is not chosen, but read at once, in the
@@ -323,6 +323,8 @@ def main(
             parts.append(part)
             terminal.show(b"" if holds else part)
         show_end(messages[-1] if its_calling else None, talk.was_call_cut, parts)
+        if talk.fullness and not verbose:
+            cli.say(talk.fullness)
         m.file.check_unchanged()
         if verbose:
             cli.report(**talk.statistics(), **sampler.figures())
@@ -375,6 +377,8 @@ def main(
         said = conversation.with_calls(said, answer, len(messages))
         was_call_cut = answer.called and not said.calls
     show_end(said, was_call_cut, parts)
+    if g.is_full and not verbose:
+        cli.say(g.fullness("text"))
     m.file.check_unchanged()
     if out:
         cache.seal(out)

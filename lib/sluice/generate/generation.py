@@ -110,6 +110,10 @@ class Generation:
             self.decoder.append(self._chosen)
         self.decoder.settle()
 
+    def fullness(self, what: str) -> str:
+        """Return a line about `what`, a text that ended because the context is full."""
+        return f"the context of {self.cache.capacity} tokens is full; the {what} ends"
+
     def closing(self) -> "Iterator[int]":
         """Yield the tokens of the shortest completion of a text that was cut (`reason`). With
         `keep` they enter the cache as far as there are places. The reason is then full or length.

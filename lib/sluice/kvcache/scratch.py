@@ -20,6 +20,8 @@ class Scratch(Planes):
     logits: float * [n_vocab] if `logits` is true, else None.
     """
 
+    _n_stored = 0  # tokens that are in a file
+
     def __init__(self, geometry: "Any", capacity: int, logits: bool = False) -> None:
         self.geometry, self.capacity, self._n_tok = geometry, capacity, 0
         self.layout = Layout(geometry, capacity)

@@ -173,21 +173,22 @@ class Snapshot(Planes):
         """Replace the contents by the first `n_tok` (default: all) tokens and rows of
         `base`, and by its logits if all are copied.
 
-        `base` must have the same geometry, model and arithmetic. Error 74 or 75.
+        `base`, a Snapshot or a Scratch with logits, must have the same geometry, model and
+        arithmetic. Error 74 or 75.
         """
         n_tok = base.n_tok if n_tok is None else n_tok
-        assert (base.geometry, base.model_id, base.arithmetic) == (
-            self.geometry,
-            self.model_id,
-            self.arithmetic,
-        )
+        assert base.geometry == self.geometry
+        if isinstance(base, Snapshot):
+            assert (base.model_id, base.arithmetic) == (self.model_id, self.arithmetic)
         assert n_tok <= base.n_tok and not self._private
         self.reserve(n_tok)
         self.tokens[:n_tok] = base.tokens[:n_tok]
         n_stored = min(n_tok, base._n_stored)
         for (to, row_bytes), (at, _) in zip(self.layout.planes, base.layout.planes):
+            done = 0
             try:
-                done = files.copy_range(self._fd, to, base._fd, at, n_stored * row_bytes)
+                if n_stored:
+                    done = files.copy_range(self._fd, to, base._fd, at, n_stored * row_bytes)
             except OSError as e:
                 raise files.write_error(f"{self._directory}: snapshot", e) from None
             ffi.memmove(self._base + to + done, base._base + at + done, n_tok * row_bytes - done)
