@@ -182,11 +182,11 @@ def test_table_comes_back_with_the_answers_behind_it(models, q, encoding, delimi
     bom = done.stdout[:3] == b"\xef\xbb\xbf"
     assert bom == (encoding == "utf-8-sig")
     out = list(csv.reader(io.StringIO(done.stdout.decode(encoding)), delimiter=delimiter))
-    assert out[0] == ["id", "body", "q", "q_p_yes", "q_p_no"]
+    assert out[0] == ["id", "body", "q", "q_score", "q_p_yes", "q_p_no"]
     for i, (t, row) in enumerate(zip(TEXTS, out[1:], strict=True)):
-        answer, _, p = alone(models, q, (t + "\nline 2").encode())
+        answer, score, p = alone(models, q, (t + "\nline 2").encode())
         assert row[:3] == [str(i), t + "\nline 2", answer]
-        assert [float(x) for x in row[3:]] == [p["yes"], p["no"]]
+        assert [float(x) for x in row[3:]] == [score, p["yes"], p["no"]]
 
 
 def test_rows_without_a_text_or_with_other_fields_stay_and_are_named(models, q):
@@ -194,8 +194,8 @@ def test_rows_without_a_text_or_with_other_fields_stay_and_are_named(models, q):
     done = classify(models, "-q", q, "--csv", "body", input=data)
     assert done.returncode == 65
     out = done.stdout.decode().splitlines()
-    assert len(out) == 7 and out[2] == "2,,,," and out[3] == "3,one,too many,,,"
-    assert out[4] == "" and out[5] == "4,,,," and out[6].startswith("5,the last,")
+    assert len(out) == 7 and out[2] == "2,,,,," and out[3] == "3,one,too many,,,,"
+    assert out[4] == "" and out[5] == "4,,,,," and out[6].startswith("5,the last,")
     err = done.stderr.decode()
     assert "standard input: line 4 has 3 fields, the header 2" in err
     assert "line 6 has 1 field, the header 2" in err and "2 of " in err.splitlines()[-1]
@@ -215,6 +215,44 @@ def test_table_that_cannot_take_the_answers_is_refused(models, q, data, column, 
     done = classify(models, "-q", q, "--csv", column, input=data)
     assert (done.returncode, done.stdout) == (65, b"") and words in done.stderr.decode()
     assert done.stderr.count(b"\n") == 1
+
+
+def test_taken_columns_are_refused_with_a_remedy_for_each_kind_of_question(models, q, tmp_path):
+    """What answers a table twice: a question in a file has the name of the file."""
+    asked = ("-q", "Who?", "--answers", "a,b", "--csv", "body")
+    once = classify(models, *asked, input=b"body\na text\n")
+    assert once.returncode == 0
+    again = classify(models, *asked, input=once.stdout)
+    assert (again.returncode, again.stdout) == (65, b"")
+    assert again.stderr.endswith(
+        b"standard input: has a column answer already: rename it, or write the question in a file:"
+        b" NAME.yaml gives the columns NAME\n"
+    )
+    (tmp_path / "who.yaml").write_text("type: choice\nquestion: Who?\nanswers: [a, b]\n")
+    more = classify(models, "-q", tmp_path / "who.yaml", "--csv", "body", input=once.stdout)
+    first, second = more.stdout.decode().splitlines()
+    assert first == "body,answer,answer_score,answer_p_a,answer_p_b,who,who_score,who_p_a,who_p_b"
+    assert second.split(",")[1:5] == second.split(",")[5:]
+    third = classify(models, "-q", tmp_path / "who.yaml", "--csv", "body", input=more.stdout)
+    assert third.stderr.endswith(b"has a column who already: rename it, or the question's file\n")
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_rows_that_are_not_utf8_are_counted_once_and_stay(models, q, n):
+    bad = [b"\xfcber %d" % i for i in range(n)]
+    good = [b"over %d" % i for i in range(8)]
+    table = b"\n".join([b"body", b"\xc3\xbcber", *bad, *good, b""])
+    for argv in ((), ("--prior", "texts"), ("--select", "yes")):
+        done = classify(models, "-q", q, "--csv", "body", *argv, input=table)
+        assert done.returncode in (0, 1)
+        rows = "1 row is not UTF-8" if n == 1 else f"{n} rows are not UTF-8"
+        said = done.stderr.decode().splitlines()
+        assert len(said) == bool(n) and all(f"standard input: {rows}; the b" in s for s in said)
+    plain = classify(models, "-q", q, "--csv", "body", input=table).stdout.splitlines()
+    assert [line.split(b",")[0] for line in plain] == table.splitlines()
+    for line in plain[2:]:
+        alone_p = alone(models, q, line.split(b",")[0])[2]
+        assert float(line.split(b",")[-2]) == alone_p["yes"]
 
 
 def test_row_with_nul_is_an_error_of_its_own(models, q):

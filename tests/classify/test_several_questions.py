@@ -108,7 +108,10 @@ def test_many_texts_get_a_line_or_columns_for_each_question(models, two):
     assert rows == [["-:1", "one"], ["-:1", "two"], ["-:2", "one"], ["-:2", "two"]]
     done = classify(models, *both, "--csv", "t", input=b"t\na\nb b\n", cwd=two)
     header = done.stdout.decode().splitlines()[0].split(",")
-    assert header == ["t", "one", "one_p_yes", "one_p_no", "two"] + [f"two_p_{a}" for a in MORE]
+    assert header == [
+        *("t", "one", "one_score", "one_p_yes", "one_p_no"),
+        *("two", "two_score", *(f"two_p_{a}" for a in MORE)),
+    ]
     done = classify(
         models, *both, "--each", "line", "--select", "one=yes", input=b"a\nb b\n", cwd=two
     )
@@ -143,7 +146,7 @@ BAD = {
     "a schema of one value": (
         ["-q", "A?", "--json-schema", '{"const": "x"}'],
         65,
-        "1 given; give 2 to 255",
+        "--json-schema: 1 answer; give at least two",
     ),
     "a schema of any text": (
         ["-q", "A?", "--json-schema", '{"type": "string"}'],
@@ -169,7 +172,7 @@ BAD = {
         "--answers and --regex exclude each other",
     ),
     "answer twice": (["-q", "A?", "--answers", "a,b,a"], 65, '"a" is given twice'),
-    "one answer": (["-q", "A?", "--answers", "a"], 65, "1 given; give 2 to 255"),
+    "one answer": (["-q", "A?", "--answers", "a"], 65, "--answers: 1 answer; give at least"),
     "256 answers": (
         ["-q", "A?", "--answers", ",".join(f"a{i}" for i in range(256))],
         65,
@@ -237,4 +240,6 @@ def test_question_without_a_file_is_asked_by_its_text(models):
     done = classify(
         models, "-q", "Which?", "--answers", "red, green ,blue", "--csv", "t", input=b"t\nx\n"
     )
-    assert done.stdout.splitlines()[0] == b"t,answer,answer_p_red,answer_p_green,answer_p_blue"
+    assert done.stdout.splitlines()[0] == (
+        b"t,answer,answer_score,answer_p_red,answer_p_green,answer_p_blue"
+    )

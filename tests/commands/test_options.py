@@ -1,5 +1,8 @@
 """Spellings that other programs of this field have, old ones, -f FILE and tokenize --count."""
 
+import importlib
+
+import click
 import pytest
 from conftest import run, shell
 from tiny_model import write_model
@@ -179,3 +182,47 @@ def test_count_is_the_number_of_tokens(folder):
 def test_count_refuses_what_has_no_text(folder):
     done = run("tokenize", "-m", folder / "m.gguf", "-d", "--count")
     assert done.returncode == 64 and b"--count and -d exclude each other" in done.stderr
+
+
+TAKES = {  # what a further value of an option replaces; of all other texts it is refused
+    *("--model", "--cache", "--preset", "--sampler-order", "--tool-choice"),
+}
+
+
+def options_of(name):
+    main = importlib.import_module(f"sluice.commands.{name.replace('-', '_')}").main
+    return main, [p for p in main.params if isinstance(p, click.Option) and not p.is_flag]
+
+
+@pytest.mark.parametrize("name", [n for n in sluice.NAMES if n not in PROGRAMS])
+def test_no_input_output_or_text_is_ignored_for_a_later_one(name):
+    """An option with one value that is given twice is refused; a number or a setting is replaced."""
+    main, options = options_of(name)
+    for option in options:
+        is_text = isinstance(option.type, click.types.StringParamType)
+        takes = not is_text or option.multiple or TAKES.intersection(option.opts)
+        for first, second in (option.opts[:1] * 2, (option.opts[0], option.opts[-1])):
+            words = [first, "1", second, "2"]
+            try:
+                main.make_context(name, words)
+                message = ""
+            except (click.UsageError, faults.Error, OSError) as e:
+                message = str(e)
+            assert ("given twice" in message) == (not takes), (option.opts, message)
+
+
+def test_option_given_twice_ends_the_command_in_one_line(folder):
+    for script, option in (
+        ("classify --csv body --csv from <prompt.txt", "--csv"),
+        ("classify --learn yes --learn no <prompt.txt", "--learn"),
+        ("generate -m m.gguf -f prompt.txt --file=nothing", "-f/--file"),
+        ("classify --long --calibration a --calibration b <prompt.txt", "--calibration"),
+    ):
+        done = shell(script, folder)
+        assert (done.returncode, done.stdout) == (64, b"") and done.stderr.count(b"\n") == 1
+        assert f": {option}: given twice: it takes one value".encode() in done.stderr, script
+
+
+def test_second_question_is_not_ignored_by_the_fast_start(folder):
+    done = shell("classify --long -q spam -q urgent <prompt.txt", folder)
+    assert (done.returncode, done.stdout) == (64, b"") and b"need one question" in done.stderr

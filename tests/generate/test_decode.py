@@ -395,6 +395,30 @@ def test_checkout_without_make_is_an_error_message(tmp_path):
     )
 
 
+def test_python_that_the_user_cannot_run_is_told_from_none(tmp_path):
+    """One that make has found in a home that others do not get into, and one that is gone."""
+    (tmp_path / "lib" / "sluice").mkdir(parents=True)
+    (tmp_path / "lib" / "sluice" / "start.py").touch()
+    shutil.copytree(BIN, tmp_path / "bin", symlinks=True)
+    python = tmp_path / ".venv" / "bin" / "python3"
+    python.parent.mkdir(parents=True)
+    said = (
+        f"decode: {python}: this user cannot run it; run make with a Python that all users can"
+        " read\n"
+    )
+
+    def start():
+        p = subprocess.run([tmp_path / "bin" / "decode"], capture_output=True, text=True)
+        return p.returncode, p.stdout, p.stderr
+
+    assert start() == (69, "", "decode: run make first\n")
+    python.write_text("")
+    assert start() == (69, "", said)
+    python.unlink()
+    python.symlink_to(tmp_path / "gone" / "python3")
+    assert start() == (69, "", said)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 def test_tool_that_cannot_fork_gives_no_verdict(tmp_path):
     """2 is what a shell ends with that cannot fork, and what classify says of a mail that it is not

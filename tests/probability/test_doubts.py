@@ -27,6 +27,21 @@ def test_low_mass_is_said_once_with_a_remedy(models, tmp_path):
     assert "--prior texts" in message
 
 
+@pytest.mark.parametrize(
+    "order, other", [("text-first", "question-first"), ("question-first", "text-first")]
+)
+def test_typed_question_is_advised_the_other_order(models, tmp_path, order, other):
+    q = tmp_path / "q.yaml"
+    q.write_text(f"type: choice\nquestion: Who?\nanswers: [a, b]\norder: {order}\n")
+    _, (message,) = said(models, q, 20)
+    assert f"try another wording, or in a question file, order: {other}, " in message
+
+
+def test_question_of_the_command_line_is_advised_a_file(models):
+    _, (message,) = said(models, "Who?", 20, "--answers", "a,b")
+    assert "try another wording, or in a question file, order: question-first, " in message
+
+
 def test_mass_of_the_message_is_that_of_the_output(models, tmp_path):
     """Answers that differ in their first tokens: what is sampled is what --mass says."""
     q = write_question(tmp_path / "q.yaml")

@@ -147,8 +147,8 @@ def test_prior_of_texts_in_a_table_and_selected(models, q, tmp_path):
     argv = ("-q", q, "--csv", "body", "--prior", "texts")
     done = classify(models, *argv, table)
     header, *rows = done.stdout.decode().splitlines()
-    assert header == "n,body,q,q_p_yes,q_p_no" and len(rows) == len(TEXTS)
-    yes = [row.split(",")[0] for row in rows if row.split(",")[-3] == "yes"]
+    assert header == "n,body,q,q_score,q_p_yes,q_p_no" and len(rows) == len(TEXTS)
+    yes = [row.split(",")[0] for row in rows if row.split(",")[-4] == "yes"]
     chosen = classify(models, *argv, "--select", "yes", table).stdout.decode().splitlines()[1:]
     assert [row.split(",")[0] for row in chosen] == yes != []
 

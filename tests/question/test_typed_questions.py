@@ -2,9 +2,12 @@
 255 answers cost.
 """
 
+import inspect
 import json
 import math
 import random
+import re
+import textwrap
 
 import pytest
 import question_figures
@@ -14,6 +17,7 @@ from classify_call import TEXT, classify, opened
 
 from sluice import gguf
 from sluice.classify.classifier import Classifier, ask_together
+from sluice.commands import classify as classify_command
 from sluice.faults import Error
 from sluice.question import kinds, prompt, question, templates
 from sluice.question.answers import MAX_NODES
@@ -269,11 +273,17 @@ REFUSED = {
     "answers: is neither a list nor a mapping of 2 to 255": {**CHOICE, "answers": "a,b"},
     'answers: "a" is given twice': {**CHOICE, "answers": ["a", "b", "a"]},
     "answers: number 2 is not a text": {**CHOICE, "answers": ["a", 2]},
-    'answers: "a b" is not a printable word': {**CHOICE, "answers": ["a b", "c"]},
-    'answers: "unsure" is not a printable word, or is the reserved': {
+    'answers: "a b c" has a space, by which an answer ends in the output; write a-b-c': {
+        **CHOICE,
+        "answers": ["a b c", "c"],
+    },
+    'answers: "a\\tb" is not printable': {**CHOICE, "answers": ["a\tb", "c"]},
+    'aaa..." has more than 80 characters': {**CHOICE, "answers": ["a" * 81, "c"]},
+    'answers: "unsure" is reserved for texts without a probable answer; write undecided': {
         **CHOICE,
         "answers": ["unsure", "c"],
     },
+    'levels: "so so" has a space': {**SCORE, "levels": ["bad", "so so", "good"]},
     'answers."a": is not a text, or is empty': {**CHOICE, "answers": {"a": "", "b": None}},
     'answers."b": is not a text, or is empty': {**CHOICE, "answers": {"a": None, "b": 3}},
     'answers."c": is not a text, or is empty': {**CHOICE, "answers": {"c": " \n", "b": None}},
@@ -332,7 +342,12 @@ def test_bad_questions_end_the_command_with_one_line(models, tmp_path):
     done = classify(models, "-q", q, input=TEXT)
     assert done.returncode == 65 and done.stdout == b"" and done.stderr.count(b"\n") == 1
     for words, what in (
-        ("a", b"answers: 1 given"),
+        ("a", b"--answers: 1 answer; give at least two"),
+        (
+            "a,b c",
+            b'--answers: "b c" has a space, by which an answer ends in the output; write b-c',
+        ),
+        ("a,unsure", b'--answers: "unsure" is reserved'),
         ("a,a", b'answers: "a" is given twice'),
         ("a,,b", b"answers: number 2 is not a text, or is empty"),
         (",".join([*A255, "b"]), b"answers: 256 given; give 2 to 255"),
@@ -340,6 +355,39 @@ def test_bad_questions_end_the_command_with_one_line(models, tmp_path):
         done = classify(models, "-q", "Who?", "--answers", words, input=TEXT)
         assert done.returncode in (64, 65) and what in done.stderr, done.stderr
         assert done.stdout == b"" and done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("option, of", [("--json-schema", json.dumps), ("--regex", "|".join)])
+def test_answers_of_a_grammar_are_refused_by_the_option_that_gave_them(models, option, of):
+    """`of` makes the option's value of a list of answers, by a schema's enum or alternatives."""
+    for names, words in (
+        (["a", "b c"], '"b c" has a space, by which an answer ends in the output; write b-c'),
+        (["a", "unsure"], '"unsure" is reserved'),
+        (["a", "\u00a0"], "is not printable"),
+        (["a"], "1 answer; give at least two"),
+    ):
+        value = of({"enum": names} if of is json.dumps else names)
+        done = classify(models, "-q", "Who?", option, value, input=TEXT)
+        assert (done.returncode, done.stdout) == (65, b"")
+        assert done.stderr.decode().startswith(f"classify: {option}: ")
+        assert words in done.stderr.decode() and done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("text", ["Which team must act?", "Late?", "a b"])
+def test_text_without_answers_is_told_of_answers(models, text):
+    done = classify(models, "-q", text, input=TEXT)
+    assert (done.returncode, done.stdout) == (66, b"") and done.stderr.count(b"\n") == 1
+    assert b"; or give --answers A,B to ask this text" in done.stderr
+    assert b"--answers" not in classify(models, "-q", "urgently", input=TEXT).stderr
+
+
+def test_question_file_of_the_manual_is_one(tmp_path):
+    manual = inspect.cleandoc(classify_command.main.help)
+    (example,) = re.findall(r"^ +type: .*\n(?:^ +\S.*\n)+", manual, re.M)
+    (tmp_path / "team.yaml").write_text(textwrap.dedent(example))
+    q = question.read(str(tmp_path / "team.yaml"))
+    assert (q.name, q.type, list(q.answers)) == ("team", "choice", ["billing", "support"])
+    assert len(example.splitlines()) == 4 and set(q.thresholds.values()) == {0.5}
 
 
 # Real models.

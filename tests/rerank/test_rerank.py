@@ -36,7 +36,8 @@ def folder(tmp_path_factory):
 
 def rerank(folder, *argv, model="qwen3.gguf", input=b"", code=0, **kwargs):
     """(stdout, stderr), in text."""
-    done = run("rerank", "-m", folder / model, "-q", QUERY, *argv, input=input, **kwargs)
+    argv = argv if "-q" in argv else ("-q", QUERY, *argv)
+    done = run("rerank", "-m", folder / model, *argv, input=input, **kwargs)
     assert done.returncode == code, done.stderr
     return done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode()
 

@@ -67,6 +67,14 @@ def test_json_lines_have_the_label_under_either_key(tmp_path):
     ]
 
 
+def test_rows_of_a_table_that_are_not_utf8_are_counted_once(tmp_path, capfd):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"t,label\n\xfcber,yes\n\xc3\xbcber,no\n")
+    assert answers(path, column="t") == [(b"\xfcber", "yes"), (b"\xc3\xbcber", "no")]
+    said = capfd.readouterr().err
+    assert f"{path}: 1 row is not UTF-8" in said and said.count("\n") == 1
+
+
 def test_a_table_has_the_label_in_a_column(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes('id;body;label\n1;"a;\nb";spam\n\n2;c; no \n'.encode("utf-16"))

@@ -2,7 +2,8 @@
 
 Importing click takes a quarter of the run time. commands/classify.py calls `run` before that
 import. `run` knows a few options, each written as a word and its value as the next word. On any
-other word or invalid value it returns, and click parses the command line and reports the error.
+other word, an invalid value or a further value of an option it returns, and click parses the
+command line and reports the error.
 """
 
 import os
@@ -63,6 +64,8 @@ def parse(argv: list[str]) -> "dict[str, Any] | None":
         value = next(words, "-") if word in VALUES else True
         name = FLAGS.get(word) or VALUES.get(word)
         if not name or value is not True and (not value or value.startswith("-")):
+            return None
+        if value is not True and name in found and name != "authserv_ids":
             return None
         found[name] = [*found.get(name, ()), value] if name == "authserv_ids" else value
     threads = found.get("threads")

@@ -9,6 +9,7 @@ import os
 from .. import stream
 from ..faults import BAD_DATA, Error, data_error
 from ..jsonl import BadLine, lines_at_once
+from ..messages import say as to_stderr
 from ..probability.doubts import Doubts
 from ..texts import folder, objects, sources
 from ..texts.one_file import called, open_path
@@ -58,7 +59,7 @@ def run(
         from ..probability import priors
 
         priors.save(save_prior, panel.first)
-    source, writer = _source_and_writer(texts, panel)
+    source, writer = _source_and_writer(texts, panel, say)
     if len(texts.paths) < 2:
         writer.name = called(*texts.paths or [STDIN])
     state = None
@@ -145,16 +146,16 @@ def _learned(panel):
 
 def source_of(texts: "Texts", panel: "Panel") -> "Iterable[list[Item]]":
     """The texts, in lists of those that may be classified together."""
-    return _source_and_writer(texts, panel)[0]
+    return _source_and_writer(texts, panel, to_stderr)[0]
 
 
-def _source_and_writer(texts, panel):
+def _source_and_writer(texts, panel, say=None):
     paths = texts.paths or [STDIN]
     end = b"\0" if texts.null else b"\n"
     selected = None if texts.select is None else panel.selects(texts.select)
     if texts.column is not None:
         table = _table_at(paths[0])
-        items = _table_items(table, table.column(texts.column))
+        items = _table_items(table, table.column(texts.column), say)
         return sources.groups(items), writers.Rows(panel, table, selected)
     by_name = bool(texts.folders)
     source = plain_source(texts, panel.is_mail, panel.first.as_mail, bool(selected))
@@ -177,7 +178,7 @@ def plain_source(
     paths = texts.paths or [STDIN]
     if texts.column is not None:
         table = _table_at(paths[0])
-        return sources.groups(_table_items(table, table.column(texts.column)))
+        return sources.groups(_table_items(table, table.column(texts.column), to_stderr))
     if texts.jsonl:
         return _json_items(paths, "latin-1" if as_mail else "utf-8")
     if texts.each:
@@ -258,8 +259,10 @@ def found_of(panel: "Answering", items: "Sequence[Item]") -> "Iterator[Found]":
         yield found
 
 
-def _table_items(table, column):
-    """Yield an Item for each row of a Table, of the text in `column`."""
+def _table_items(table, column, say):
+    """Yield an Item for each row of a Table, of the text in `column`. say: called at the end with
+    what is doubtful about the table; None: not.
+    """
     for row in table.rows():
         name = f"{table.name}:{row.line}"
         if row.error:
@@ -268,6 +271,8 @@ def _table_items(table, column):
             yield Item(name, None, whole=row)
         else:
             yield Item(name, table.bytes_of(row.fields[column]), whole=row)
+    for line in table.doubts() if say else ():
+        say(line)
 
 
 def _json_items(paths, charset) -> "Iterator[list[Item]]":

@@ -111,7 +111,7 @@ class Setup:
             from ..question import kinds
 
             text = self._asked[0]
-            return [Question(kinds.ad_hoc(text, self._answers), "-q", AD_HOC)]
+            return [Question(kinds.ad_hoc(text, self._answers), kinds.ASKED, AD_HOC)]
         return [q for asked in self._asked for q in read_all(find(asked), self._directory)]
 
     def read_input(

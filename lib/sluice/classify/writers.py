@@ -135,8 +135,8 @@ class Selected(Writer):
 
 
 class Rows(Writer):
-    """The rows of a Table as they came, each with the answer and the probability of every answer
-    behind it, question by question.
+    """The rows of a Table as they came, each with columns behind its own, question by question:
+    the answer, its score (as in JSON lines), and the probability of every answer.
 
     selected: None, or (number of a question, an answer): the rows that got it, without more.
     """
@@ -148,11 +148,17 @@ class Rows(Writer):
         self.name = table.name
         self._table, self._selected = table, selected
         self._columns = [] if selected else list(self._all_columns())
-        table.refuse_taken(self._columns)
+        table.refuse_taken(self._columns, self._remedy())
+
+    def _remedy(self):
+        if any(c.question.path == kinds.ASKED for c in self.panel.classifiers):
+            return ", or write the question in a file: NAME.yaml gives the columns NAME"
+        return ", or the question's file"
 
     def _all_columns(self):
         for c in self.panel.classifiers:
             yield c.question.name
+            yield f"{c.question.name}_score"
             for answer in c.question.answers:
                 yield f"{c.question.name}_p_{answer}"
 
@@ -175,7 +181,7 @@ class Rows(Writer):
         else:
             values = []
             for v in found:
-                values += [v.answer, *(f"{p:.6f}" for p in v.scores.values())]
+                values += [v.answer, *(f"{p:.6f}" for p in (v.score, *v.scores.values()))]
             self._out.append(table.with_fields(row, values))
         return 0
 

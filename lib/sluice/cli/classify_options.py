@@ -36,6 +36,11 @@ def answers_options(function: Callable[..., Any]) -> Callable[..., Any]:
                 if json_schema is None
                 else finite.json_values(syntax)
             )
+        if found is not None:
+            from ..question import kinds
+
+            option = "--json-schema" if regex is None else "--regex"
+            kinds.check_given(found, option if answers is None else "--answers")
         return function(*args, answers=found, **values)
 
     for decorate in (

@@ -19,12 +19,16 @@ class Option(click.Option):
     aliases   further spellings, which the help lists last and messages do not show
     files     suffixes (without the dot) of the files that complete a value; (): any file
     words     words that complete a value, besides those of a click.Choice
+    last_wins whether a further value replaces the one before, so that the options of a script
+              can be overridden: numbers, choices, and what says so. Other values name an input, an
+              output or a text; given twice, they are a usage error.
     """
 
     def __init__(
         self,
         decls: "tuple[str, ...]",
         *,
+        last_wins: bool = False,
         group: str = "General",
         aliases: "tuple[str, ...]" = (),
         files: "tuple[str, ...]" = (),
@@ -33,6 +37,8 @@ class Option(click.Option):
     ) -> None:
         self.group, self.aliases, self.files, self.words = group, aliases, files, words
         super().__init__([*decls, *aliases], **attributes)
+        is_text = isinstance(self.type, click.types.StringParamType)
+        self.last_wins = last_wins or self.multiple or self.is_flag or self.count or not is_text
 
     @property
     def names(self) -> list[str]:
@@ -106,12 +112,24 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line. Raises UsageError; one for a surplus word has a remedy."""
         try:
+            self._refuse_twice(ctx, args)
             return super().parse_args(ctx, args)
         except click.UsageError as e:
             found = re.match(r"Got unexpected extra arguments? \((.*)\)", e.message)
             if not found or type(e) is not click.UsageError:
                 raise
             raise click.UsageError(self._surplus(found[1]), ctx) from None
+
+    def _refuse_twice(self, ctx, args):
+        """Raise UsageError for an option with one value that is given twice."""
+        if ctx.resilient_parsing:
+            return
+        given = self.make_parser(ctx).parse_args(list(args))[2]
+        for param in given:
+            if isinstance(param, Option) and not param.last_wins and given.count(param) > 1:
+                raise click.UsageError(
+                    f"{param.get_error_hint(ctx)}: given twice: it takes one value", ctx
+                )
 
     def _surplus(self, words):
         """The message for surplus words on the command line."""

@@ -22,6 +22,7 @@ def a_model_option(help: str, required: bool = False) -> Any:
     return option(
         "-m",
         "--model",
+        last_wins=True,
         metavar="FILE",
         envvar="MODEL",
         required=required,
@@ -189,6 +190,7 @@ def tools_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option(
             "--tool-choice",
             "choice",
+            last_wins=True,
             metavar="auto|required|none|NAME",
             words=("auto", "required", "none"),
             group="Chat",
@@ -251,6 +253,7 @@ def cache_options(function: Callable[..., Any]) -> Callable[..., Any]:
         option(
             "--cache",
             "cache_dir",
+            last_wins=True,
             metavar="DIR",
             group="Cache",
             help="Prompt cache: what the prompt shares with an earlier one in DIR is not processed"

@@ -79,6 +79,7 @@ DRY_BREAKERS = option(
 OPTIONS = (
     option(
         "--preset",
+        last_wins=True,
         metavar="FILE|NAME",
         is_eager=True,
         expose_value=False,
@@ -103,6 +104,7 @@ OPTIONS = (
         "--sampler-order",
         "order",
         aliases=("--samplers", "--sampler-seq", "--sampling-seq"),
+        last_wins=True,
         metavar="STEPS",
         default=";".join(settings.STEPS),
         callback=_parsed(settings.order_of),

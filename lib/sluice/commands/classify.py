@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @cli.option(
     "-m",
     "--model",
+    last_wins=True,
     metavar="FILE",
     files=("gguf",),
     group="Model",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
 @cli.option(
     "--cache",
     "cache_dir",
+    last_wins=True,
     metavar="DIR",
     group="Cache",
     show_default="$XDG_CACHE_HOME/sluice or ~/.cache/sluice",
@@ -195,6 +197,19 @@ def main(
       (--json-schema '{"enum": ["low", "high"]}') or the texts of a regular expression (--regex
       '[1-5]'). Long input is truncated to its first and last tokens.
 
+      A question file, such as team.yaml, says what is asked (type: yesno, choice or score):
+
+        type: choice
+        question: Which team must act?
+        answers: {billing: "invoices and payments", support: null}
+        thresholds: 0.5
+
+      An answer is one word; behind it stands a description or null, and [billing, support] would
+      do. A score has levels, from low to high, in place of answers; a yesno question needs neither.
+      Below its threshold an answer becomes "unsure". Optional: order (text-first or
+      question-first), list (whether the prompt lists the answers), prior, orders, model. The name
+      of the file, without .yaml, is the question's name in the output.
+
       With several questions, each text gets a line for each: question, label and probability, with
       tabs between. Each answer is that of the question asked alone. Questions whose prompts have
       the text first process it once.
@@ -206,7 +221,9 @@ def main(
       Messages on stdin are split with --mbox only. Lines of --each line are -:1, -:2 ...
 
       --csv COLUMN reads a table with a header (CSV or TSV, UTF-8 or UTF-16) and prints it with more
-      columns: QUESTION with the label, and QUESTION_p_LABEL with the probability of each label.
+      columns: QUESTION with the label, QUESTION_score with its probability (the score of --jsonl),
+      and QUESTION_p_LABEL with the probability of each label. Bytes that are not UTF-8 stay as they
+      are, and a line on stderr says in how many rows.
 
       --jsonl reads objects {"id": ..., "text": ...}, one per line. For each it prints an object at
       once: id, answer (the label), score (its probability) and p (the probability of each label),

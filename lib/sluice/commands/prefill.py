@@ -27,6 +27,7 @@ import click
 @cli.option(
     "--cache",
     "cache_dir",
+    last_wins=True,
     metavar="DIR",
     group="Cache",
     help=(

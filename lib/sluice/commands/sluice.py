@@ -68,6 +68,10 @@ def main(words: tuple[str, ...]) -> None:
       as plain text. "sluice completion SHELL" prints a script that completes commands, options,
       values and file names.
 
+      An option that names a file, a column or a text is a usage error if it is given twice, unless
+      it is repeatable. Of a number, or a setting such as -m, the last one counts. (mail-filter and
+      mail-milter have rules of their own.)
+
       Postfix must start mail-filter itself, not "sluice mail-filter": only the separate program
       always exits with 0 or 75.
 

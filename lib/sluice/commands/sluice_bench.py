@@ -23,6 +23,7 @@ import click
 @cli.option(
     "-m",
     "--model",
+    last_wins=True,
     metavar="FILE",
     files=("gguf",),
     group="Model",
@@ -65,6 +66,7 @@ import click
 )
 @cli.option(
     "--cache",
+    last_wins=True,
     metavar="DIR",
     group="Model",
     show_default="sluice/bench in $XDG_CACHE_HOME or ~/.cache",

@@ -4,6 +4,8 @@ Two are looked for. The answers may be improbable among all tokens: the model wo
 else. Or one answer may take nearly all texts: the model may prefer it whatever the text says.
 """
 
+from ..question import kinds
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,12 +47,15 @@ class Doubts:
 
     def lines(self) -> list[str]:
         """Return a message for each question that is in doubt."""
-        return [
-            f"{name}: {'; '.join(found)}"
-            f"{_advice(bool(low), bool(c.prior or c.fitted), self._has_learned[k])}"
-            for k, (name, c) in enumerate(zip(self._panel.names, self._panel.classifiers))
-            if (found := [*(low := self._low_mass(k)), *self._one_answer(k)])
-        ]
+        out = []
+        for k, (name, c) in enumerate(zip(self._panel.names, self._panel.classifiers)):
+            low = self._low_mass(k)
+            found = [*low, *self._one_answer(k)]
+            if found:
+                wordings = _wordings(c.question) if low else []
+                advice = _advice(wordings, bool(c.prior or c.fitted), self._has_learned[k])
+                out.append(f"{name}: {'; '.join(found)}{advice}")
+        return out
 
     def _low_mass(self, k):
         n, n_low = self._n[k], self._n_low[k]
@@ -71,12 +76,21 @@ class Doubts:
         return [f"{most} of {n} texts got the answer {answer}"]
 
 
-def _advice(is_low, is_corrected, has_learned):
+def _wordings(question):
+    """Other prompts to try."""
+    tries = ["another wording"]
+    if question.type is None:
+        tries.append("the question behind the text instead of before it")
+    elif order := kinds.other_order(question.prompt):
+        tries.append(f"in a question file, order: {order}")
+    return [", or ".join(tries)]
+
+
+def _advice(wordings, is_corrected, has_learned):
     tries = []
     if has_learned:
         tries.append("--list-learned for what was learned of each answer")
-    if is_low:
-        tries.append("another wording, or the question behind the text instead of before it")
+    tries += wordings
     if not is_corrected and not has_learned:
         tries.append("--prior texts")
     tries.append("another model (-m)")

@@ -26,10 +26,11 @@ from . import templates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from ..classify.classifier import Verdict
+    from ..faults import Error
 
 YESNO, CHOICE, SCORE = "yesno", "choice", "score"
 TYPES = {YESNO: YESNO, "noul": YESNO, CHOICE: CHOICE, SCORE: SCORE}
@@ -37,12 +38,15 @@ TEXT_FIRST, QUESTION_FIRST = "text-first", "question-first"
 MAX_ANSWERS, MAX_LEVELS = 255, 10
 MANY_ANSWERS = 16  # with more, the question comes first unless `order` says otherwise
 MAX_LIST = 2048  # bytes of a list without descriptions
+MAX_NAME = 80  # characters of an answer
 MAX_TEXT = 16 << 10  # bytes of the question's text, or of a description
 OPTIONAL = tuple("model frame aliases tokenisations thresholds calibration prior orders".split())
 OWN = ("type", "question", "order", "list", "prompt")
 ANSWERS_KEY = {YESNO: "answers", CHOICE: "answers", SCORE: "levels"}
 DEFAULT_INPUT = {"kind": "text", "head_ids": 768, "tail_ids": 256}
 UNSURE = "unsure"
+ASKED = "-q"  # in place of the file of a question whose text was given
+BEFORE_TEXT, BEFORE_QUESTION = "Text:\n---\n", "Question: "  # with which a prompt begins
 UNSURE_BELOW = 0.6  # threshold of yes and of no, as in the bundled questions
 
 
@@ -69,13 +73,6 @@ def expand(tree: "dict[str, Any]", path: str) -> Full:
                 f"a question of type {kind} has no key {printable(name)}; use {', '.join(known)}",
             )
     listed = _listed(tree, kind, path)
-    for name in listed:
-        if not is_word(name):
-            raise data_error(
-                path,
-                f"{key}: {printable(name)} is not a printable word, or is the reserved word"
-                f" {UNSURE}; describe it behind a colon",
-            )
     question = None
     if "question" in tree or "prompt" not in tree:
         question = _text(tree.get("question"), "question", path)
@@ -127,9 +124,48 @@ def full(
 
 def is_word(name: str) -> bool:
     """Whether `name` can be an answer in lines of words: printable, without a space."""
-    return (
-        bool(name) and name.isprintable() and " " not in name and len(name) <= 80 and name != UNSURE
-    )
+    return not fault_of(name)
+
+
+def fault_of(name: str) -> str:
+    """Why `name` cannot be an answer, with a remedy; "" if it can: see `is_word`."""
+    if name == UNSURE:
+        return "is reserved for texts without a probable answer; write undecided"
+    if not name or not name.isprintable():
+        return "is not printable; write letters, digits or marks"
+    if len(name) > MAX_NAME:
+        return f"has more than {MAX_NAME} characters; write fewer"
+    if " " in name:
+        return f"has a space, by which an answer ends in the output; write {'-'.join(name.split())}"
+    return ""
+
+
+def check_names(
+    names: "Sequence[Any]",
+    fault: "Callable[[str], Error]",
+    maximum: int = MAX_ANSWERS,
+    what: str = "answers",
+) -> None:
+    """Raise fault(message) unless `names` are 2 to `maximum` answers, each a word of its own."""
+    if not 2 <= len(names) <= maximum:
+        raise fault(f"{len(names)} given; give 2 to {maximum} {what}")
+    for i, name in enumerate(names, 1):
+        if not isinstance(name, str) or not name:
+            raise fault(
+                f"number {i} is not a text, or is empty; put quotes around a number or true that is"
+                " meant as text"
+            )
+        if name in names[: i - 1]:
+            raise fault(f"{printable(name)} is given twice")
+        if why := fault_of(name):
+            raise fault(f"{printable(name)} {why}")
+
+
+def check_given(names: "Sequence[str]", option: str) -> None:
+    """Raise DataError naming `option` unless `names`, which it gives, can be answers."""
+    if len(names) == 1:
+        raise data_error(option, "1 answer; give at least two")
+    check_names(names, lambda message: data_error(option, message))
 
 
 def ad_hoc(text: str, answers: "str | Sequence[str]") -> "dict[str, Any]":
@@ -148,6 +184,16 @@ def ad_hoc(text: str, answers: "str | Sequence[str]") -> "dict[str, Any]":
 def option(name: str, about: str | None = None) -> str:
     """Return the line that lists an answer. about: its description, or None."""
     return f"- {name}: {' '.join(about.split())}" if about else f"- {name}"
+
+
+def other_order(segments: "Sequence[tuple[str, str]]") -> str | None:
+    """Return the `order` that a typed question's prompt does not have; None for a prompt that was
+    not made by `prompt`.
+    """
+    first = segments[0]
+    if first == ("text", BEFORE_TEXT):
+        return QUESTION_FIRST
+    return TEXT_FIRST if first[0] == "text" and first[1].startswith(BEFORE_QUESTION) else None
 
 
 def listing(options: "Sequence[str]", shift: int = 0) -> str:
@@ -187,14 +233,14 @@ def prompt(kind: str, question: str, order: str, is_listed: bool) -> "list[Any]"
     lines = [{"text": "\n"}, "options"] if is_listed else []
     if order == TEXT_FIRST:
         return [
-            {"text": "Text:\n---\n"},
+            {"text": BEFORE_TEXT},
             "input",
             {"text": f"\n---\n\nQuestion: {question}"},
             *lines,
             {"text": f"\n{near}" if is_listed else f" {near}"},
         ]
     return [
-        {"text": f"Question: {question}"},
+        {"text": f"{BEFORE_QUESTION}{question}"},
         *lines,
         {"text": "\n\nText:\n---\n"},
         "input",
@@ -241,18 +287,9 @@ def _listed(tree, kind, path):
     value = tree[key]
     if not isinstance(value, (dict, list)):
         raise data_error(path, f"{key}: is neither a list nor a mapping of 2 to {maximum} {what}")
-    if not 2 <= len(value) <= maximum:
-        raise data_error(path, f"{key}: {len(value)} given; give 2 to {maximum} {what}")
+    check_names(list(value), lambda message: data_error(path, f"{key}: {message}"), maximum, what)
     listed = {}
-    for i, name in enumerate(value, 1):
-        if not isinstance(name, str) or not name:
-            raise data_error(
-                path,
-                f"{key}: number {i} is not a text, or is empty; put quotes around a number or true"
-                " that is meant as text",
-            )
-        if name in listed:
-            raise data_error(path, f"{key}: {printable(name)} is given twice")
+    for name in value:
         about = value[name] if isinstance(value, dict) else None
         if about is not None:
             about = _text(about, f"{key}.{printable(name)}", path)

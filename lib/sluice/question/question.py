@@ -169,11 +169,8 @@ class Question:
         self.answers, seen = {}, {}
         for name, spellings in value.items():
             where = f"answers.{name}" if name.isprintable() else f"answers.{printable(name)}"
-            if not kinds.is_word(name):
-                raise self._data_error(
-                    "answers",
-                    f"{printable(name)} is not a printable word, or is the reserved word {UNSURE}",
-                )
+            if why := kinds.fault_of(name):
+                raise self._data_error("answers", f"{printable(name)} {why}")
             for s in self._list(spellings, where, MAX_SPELLINGS):
                 self._text(s, where, MAX_SPELLING_BYTES)
                 if s in seen:
@@ -281,9 +278,15 @@ def find(name: str) -> str:
         raise Error(
             NO_INPUT,
             f"-q {printable(name)}: unknown question; use {', '.join(bundled)}, or a path that has"
-            ' "/" or ends in ".yaml"',
+            ' "/" or ends in ".yaml"'
+            + ("" if _is_name(name) else "; or give --answers A,B to ask this text"),
         )
     return os.path.join(BUNDLED, name + ".yaml")
+
+
+def _is_name(text):
+    """Whether `text` looks like the name of a question, not like its text."""
+    return text.replace("-", "").replace("_", "").replace(".", "").isalnum()
 
 
 def model_path(question: "Question") -> str:

@@ -19,6 +19,7 @@ import tempfile
 from .. import stream
 from ..faults import NO_INPUT, Error, data_error, one_line, printable
 from ..jsonl import BadLine, lines, load
+from ..messages import say
 from ..system import files
 from . import folder, objects, one_file, sources
 from .one_file import called
@@ -86,6 +87,7 @@ class Labelled:
         # (path, its answer, or the open file with the answers in it)
         self._sources: list[tuple[str, str | None, IO[bytes] | None]] = []
         self.n: int | None = 0
+        self._is_checked = False  # from then on, all that is doubtful has been said
         for word in words:
             self._add(word)
         self._refuse_twice()
@@ -94,6 +96,7 @@ class Labelled:
         for path, _, file in self._sources:
             n = self._count_files(path) if file is None else self._check_labels(path, file)
             self.n = None if n is None or self.n is None else self.n + n
+        self._is_checked = True
 
     def __iter__(self) -> "Iterator[list[Example]]":
         return sources.groups(self._examples())  # type: ignore[return-value]
@@ -249,6 +252,9 @@ class Labelled:
             else:
                 data = table.bytes_of(row.fields[column])
                 yield Example(name, data, self._answer(name, row.fields[label].strip()))
+        if not self._is_checked:
+            for line in table.doubts():
+                say(line)
 
     def _answer(self, name, label):
         if label not in self._answers:

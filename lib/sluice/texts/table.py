@@ -39,12 +39,13 @@ class Table:
     """A table that is being read. read_some(): its next bytes, b"" at the end; name: what messages
     call it.
 
+    n_not_utf8: rows so far, the header included, that should be UTF-8 and are not.
     first: the Row of the header; header: names of the columns; delimiter: one of DELIMITERS;
     encoding: Python's name. DataError if there is no header or it is not text.
     """
 
     def __init__(self, read_some: "Callable[[], bytes]", name: str) -> None:
-        self.name = name
+        self.name, self.n_not_utf8 = name, 0
         self._lines = _Lines(read_some, name)
         self.encoding = self._lines.encoding
         line = self._lines.peek()
@@ -57,6 +58,16 @@ class Table:
         if first.error:
             raise data_error(name, f"line 1: {first.error}")
         self.first, self.header = first, first.fields
+
+    def doubts(self) -> list[str]:
+        """Messages about the rows that were read."""
+        if not self.n_not_utf8:
+            return []
+        rows = "1 row is" if self.n_not_utf8 == 1 else f"{self.n_not_utf8} rows are"
+        return [
+            f"{self.name}: {rows} not UTF-8; the bytes go to the model and to the output as they"
+            " are; iconv -f WINDOWS-1252 -t UTF-8 converts a table of Windows"
+        ]
 
     def column(self, name: str) -> int:
         """The index of the column called `name`. DataError where there is none, or two."""
@@ -71,14 +82,13 @@ class Table:
             self.name, f"there is no column {printable(name)[1:-1]}; known: {known}{more}"
         )
 
-    def refuse_taken(self, names: list[str]) -> None:
-        """DataError where a new column's name is taken."""
+    def refuse_taken(self, names: list[str], remedy: str = "") -> None:
+        """DataError where a new column's name is taken. remedy: besides renaming the old one."""
         for name in names:
             if name in self.header:
                 raise data_error(
                     self.name,
-                    f"has a column {printable(name)[1:-1]} already: rename it, or ask by another"
-                    " name",
+                    f"has a column {printable(name)[1:-1]} already: rename it{remedy}",
                 )
 
     def header_with(self, names: list[str]) -> bytes:
@@ -130,6 +140,7 @@ class Table:
         if fields is None and not raw:
             return None
         fields = fields or []
+        self.n_not_utf8 += self.encoding == "utf-8" and _has_other_bytes(raw)
         body = raw.rstrip("\r\n") if not raw.endswith("\n") else raw[:-1].removesuffix("\r")
         if len(fields) > MAX_FIELDS:
             fields, error = [], f"has more than {MAX_FIELDS} fields"
@@ -221,6 +232,17 @@ class _Lines:
             lines.append(self._rest)
             self._rest = ""
         self._ready = lines[::-1]
+
+
+def _has_other_bytes(text):
+    """Whether a text decoded with surrogateescape has bytes that are not UTF-8."""
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _outside(line, c):
