@@ -52,7 +52,7 @@ COMMANDS = {
     "products": f"--matmul '512,2048,2048;1,2048,2048' --type {','.join(TYPES)} --isa {SETS} -r 5",
     **BOTH,
     "against-families": (
-        f"--shape qwen3.5-0.8b,gemma-4-e2b --type Q8_0,Q4_K -p 512 -n 64 -r 5 {BESIDE}"
+        f"--shape qwen3.5-0.8b,lfm2-350m,gemma-4-e2b --type Q8_0,Q4_K -p 512 -n 64 -r 3 {BESIDE}"
     ),
     "against-halves": f"{SHAPE} --layers 6 --type F16,BF16 -p 512 -n 32 -r 3 {BESIDE}",
     # needs a build of the other engine for AVX2
