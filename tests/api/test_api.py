@@ -590,3 +590,28 @@ def test_one_text_is_not_several_and_an_empty_one_is_named(tiny):
         for messages in ("hello", [1], {"role": "user", "content": "x"}, ["x"]):
             with pytest.raises(TypeError, match="messages: is not a list of objects with role"):
                 m.chat_prompt(messages)
+
+
+def test_answers_of_a_text_are_those_of_the_command(tiny):
+    """classify -q TEXT --answers A,B."""
+    asked = {
+        "Which team must act?": ["billing", "support", "other"],
+        "Is it urgent?": ["yes", "no"],
+    }
+    for question, answers in asked.items():
+        argv = ["-q", question, "--answers", ",".join(answers), "--json"]
+        done = run("classify", "-m", tiny / "chat.gguf", *argv, input=b"The bill is wrong.")
+        found = json.loads(done.stdout)
+        with sluice.Question(question, answers=iter(answers), model=tiny / "chat.gguf") as q:
+            v = q.classify("The bill is wrong.")
+        assert v.label == found["answer"] and q.labels == (*answers,)
+        assert {k: float(f"{p:.6g}") for k, p in v.scores.items()} == found["scores"]
+    for wrong, kind, problem in [
+        (["billing"], sluice.DataError, "answers: 1 answer; give at least two"),
+        (["technical support", "other"], sluice.DataError, "answers: .* has a space"),
+        ("a,b", TypeError, "answers: is one text, not several"),
+    ]:
+        with pytest.raises(kind, match=problem):
+            sluice.Question("Which?", answers=wrong, model=tiny / "chat.gguf")
+    with pytest.raises(TypeError, match="question: with answers it is a text"):
+        sluice.Question(tiny / "q.yaml", answers=["a", "b"])

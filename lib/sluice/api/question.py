@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..classify.setup import Setup
 from ..faults import data_error
+from ..question import kinds
 from .arguments import Arithmetic, Path, Text, as_bytes, check_engine, named, str_or_none
 from .closable import Closable, engine_lock
 
@@ -40,6 +41,7 @@ class Question(Closable):
 
     question: spam, language-is-english, urgent or sentiment, or a YAML file: a path object, or a
     str that has "/" or ends in .yaml.
+    answers: of a question that has no file; `question` is then its text, str, as of `classify -q`.
     model: a GGUF file. None: the question's model, else the one that $MODEL names.
     mail: the texts are messages (RFC 5322), whatever the question says.
     mass: compute Verdict.mass.
@@ -57,6 +59,7 @@ class Question(Closable):
         self,
         question: Path = "spam",
         *,
+        answers: Iterable[str] | None = None,
         model: Path | None = None,
         mail: bool = False,
         mass: bool = False,
@@ -68,8 +71,9 @@ class Question(Closable):
         huge_pages: bool = False,
     ) -> None:
         check_engine(threads, arithmetic)
+        given = None if answers is None else _words(question, answers)
         options = Setup(
-            named(question),
+            os.fspath(question) if given else named(question),
             str_or_none(model),
             None if isinstance(cache, bool) else os.fspath(cache),
             cache is False,
@@ -82,6 +86,7 @@ class Question(Closable):
             str_or_none(vocab),
             huge_pages,
             _warn,
+            answers=given,
         )
         with engine_lock:
             asked = options.question()
@@ -123,6 +128,17 @@ class Question(Closable):
         if isinstance(text, str | bytes) and not text:
             raise data_error(f"texts[{i}]", "no text: it is empty")
         return self.classify(text)
+
+
+def _words(question: Path, answers: Iterable[str]) -> list[str]:
+    """The answers to the text of a question. Raises TypeError, DataError."""
+    if not isinstance(question, str):
+        raise TypeError("question: with answers it is a text, str")
+    if isinstance(answers, str | bytes):
+        raise TypeError("answers: is one text, not several")
+    words = list(answers)
+    kinds.check_given(words, "answers")
+    return words
 
 
 def _warn(message: str) -> None:
