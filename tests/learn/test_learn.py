@@ -1,11 +1,13 @@
 """classify --learn, --forget, --list-learned and --reset: what the commands do and print."""
 
+import fcntl
 import json
 import os
 import re
 import signal
 import stat
 import subprocess
+import termios
 import time
 
 import pytest
@@ -139,6 +141,9 @@ def test_ctrl_c_keeps_what_was_done(taught, tmp_path):
     )
     p.stdin.write(b"a line about ash\na line about birch\na line about cedar\n")
     p.stdin.flush()
+    end = time.monotonic() + 60
+    while any(fcntl.ioctl(p.stdin, termios.FIONREAD, bytes(4))) and time.monotonic() < end:
+        time.sleep(0.1)  # until it has read the lines
     time.sleep(3)
     p.send_signal(signal.SIGINT)
     p.communicate(timeout=60)
