@@ -138,6 +138,9 @@ def test_ctrl_c_keeps_what_was_done(taught, tmp_path):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a background job ignores it
     )
     p.stdin.write(b"a line about ash\na line about birch\na line about cedar\n")
     p.stdin.flush()
